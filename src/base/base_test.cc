@@ -50,13 +50,13 @@ TEST(UniformDouble, DependsOnEveryArgumentAndStaysInRange) {
   EXPECT_NE(base, UniformDouble(1, 0, 6, 0));
   EXPECT_NE(base, UniformDouble(1, 0, 5, 1));
   double sum = 0;
-  for (uint64_t i = 0; i < 10000; ++i) {
+  for (uint64_t i = 0; i < 100000; ++i) {
     const double u = UniformDouble(7, 0, i, 0);
     ASSERT_GE(u, 0.0);
     ASSERT_LT(u, 1.0);
     sum += u;
   }
-  EXPECT_NEAR(sum / 10000, 0.5, 0.01);
+  EXPECT_NEAR(sum / 100000, 0.5, 0.005);
 }
 
 TEST(Hasher, PiecesHashAsTheWhole) {
