@@ -1,0 +1,78 @@
+#include "core/model_spec.h"
+
+#include <numeric>
+
+namespace tandem {
+namespace {
+
+// Limits that keep every product of two dimensions within 64 bits and every dimension within 31; far
+// above any public model.
+constexpr int32_t kMaxDim = 1 << 20;
+constexpr int32_t kMaxLayers = 4096;
+constexpr int32_t kMaxVocab = 1 << 24;
+constexpr int32_t kMaxContext = 1 << 28;
+
+Status CheckRange(std::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgumentError("{} is {}, must be {}..{}", field, value, low, high);
+}
+
+}  // namespace
+
+Status ModelSpec::Validate() const {
+  TANDEM_RETURN_IF_ERROR(CheckRange("layer count", num_layers, 1, kMaxLayers));
+  TANDEM_RETURN_IF_ERROR(CheckRange("embedding length", hidden_dim, 1, kMaxDim));
+  TANDEM_RETURN_IF_ERROR(CheckRange("head count", num_heads, 1, kMaxDim));
+  TANDEM_RETURN_IF_ERROR(CheckRange("KV head count", num_kv_heads, 1, num_heads));
+  TANDEM_RETURN_IF_ERROR(CheckRange("head dimension", head_dim, 1, kMaxDim));
+  TANDEM_RETURN_IF_ERROR(CheckRange("feed-forward length", ffn_dim, 1, kMaxDim));
+  TANDEM_RETURN_IF_ERROR(CheckRange("vocabulary size", vocab_size, 1, kMaxVocab));
+  TANDEM_RETURN_IF_ERROR(CheckRange("context length", context_length, 1, kMaxContext));
+  TANDEM_RETURN_IF_ERROR(
+      CheckRange("heads x head dimension", int64_t{num_heads} * head_dim, 1, kMaxDim));
+  if (num_heads % num_kv_heads != 0) {
+    return InvalidArgumentError("{} heads do not divide into {} KV heads", num_heads, num_kv_heads);
+  }
+  if (rope.dims < 2 || rope.dims > head_dim || rope.dims % 2 != 0) {
+    return InvalidArgumentError("rope dimension count {} must be even and at most the head dimension {}",
+                                rope.dims, head_dim);
+  }
+  if (!(rope.theta > 0) || rope.theta > 1e12) {
+    return InvalidArgumentError("rope frequency base {} must be positive", rope.theta);
+  }
+  if (!(rms_epsilon > 0) || rms_epsilon > 1) {
+    return InvalidArgumentError("layer norm epsilon {} must be in (0, 1]", rms_epsilon);
+  }
+  return OkStatus();
+}
+
+std::string_view NameOf(Numerics numerics) {
+  return numerics == Numerics::kExact ? "exact" : "fast";
+}
+
+Result<Numerics> NumericsFromName(std::string_view name) {
+  if (name == "exact") return Numerics::kExact;
+  if (name == "fast") return Numerics::kFast;
+  return InvalidArgumentError("unknown numerics '{}': use exact or fast", name);
+}
+
+Result<std::vector<StateGroup>> MakeStateGroups(const ModelSpec& spec, Numerics numerics,
+                                                int32_t tokens_per_block, Shard shard) {
+  if (spec.num_kv_heads % shard.world != 0 || spec.num_heads % shard.world != 0) {
+    return InvalidArgumentError("{} heads and {} KV heads do not split over {} tensor-parallel ranks",
+                                spec.num_heads, spec.num_kv_heads, shard.world);
+  }
+  const DType dtype = numerics == Numerics::kExact ? DType::kF32 : DType::kF16;
+  StateGroup group;
+  group.layers.resize(static_cast<size_t>(spec.num_layers));
+  std::iota(group.layers.begin(), group.layers.end(), 0);
+  group.num_heads = spec.num_kv_heads / shard.world;
+  group.planes = {{"k", dtype, TileLayout::kDimMajor, spec.head_dim},
+                  {"v", dtype, TileLayout::kTokenMajor, spec.head_dim}};
+  group.tokens_per_block = tokens_per_block;
+  group.shard = shard;
+  TANDEM_RETURN_IF_ERROR(group.Validate());
+  return std::vector<StateGroup>{std::move(group)};
+}
+
+}  // namespace tandem

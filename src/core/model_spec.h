@@ -1,0 +1,62 @@
+// What: ModelSpec: the numbers that define a model, whatever file they came from; and the numerics id.
+// Not here: weights (model/weights.h), tokenizer.
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "tensor/state_group.h"
+
+namespace tandem {
+
+enum class RopeStyle : uint8_t {
+  kInterleaved,  // rotates pairs (2i, 2i+1): GGUF files of the Llama family
+  kHalfSplit,    // rotates pairs (i, i + dims/2): "NEOX"
+};
+
+struct RopeSpec {
+  RopeStyle style = RopeStyle::kInterleaved;
+  double theta = 10000.0;
+  int32_t dims = 0;  // rotated values per head, even
+};
+
+struct ModelSpec {
+  std::string architecture;  // "llama"
+  std::string name;          // for people
+  int32_t num_layers = 0;
+  int32_t hidden_dim = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t ffn_dim = 0;
+  int32_t vocab_size = 0;
+  int32_t context_length = 0;
+  double rms_epsilon = 0;
+  RopeSpec rope;
+  bool tied_embeddings = false;
+  Hash128 identity;  // of the content of the weights and the fields above
+
+  // Names the first field that makes no sense or that Tandem's limits exclude.
+  Status Validate() const;
+};
+
+// How numbers are computed. Two runs with the same id give the same bits for the same row (docs/decisions/001).
+//   exact  dequantised weights, f32 activations, f32 KV: the oracle setting
+//   fast   activations quantised to 8 bits per 32 values where the weights are quantised, f16 KV
+enum class Numerics : uint8_t { kExact, kFast };
+
+std::string_view NameOf(Numerics numerics);
+Result<Numerics> NumericsFromName(std::string_view name);
+
+inline constexpr int32_t kDefaultTokensPerBlock = 16;
+
+// The state groups of `spec` for one shard: the list that pool, scheduler and kernels share.
+// Fails when the KV heads cannot be split over the shards.
+Result<std::vector<StateGroup>> MakeStateGroups(const ModelSpec& spec, Numerics numerics,
+                                                int32_t tokens_per_block, Shard shard);
+
+}  // namespace tandem
