@@ -20,8 +20,8 @@ MODELS = {
     # Tied embeddings, three query heads per KV head, head_dim given by the file, hidden != heads * head_dim.
     "tiny_b": dict(seed=22, hidden=96, layers=2, heads=6, kv_heads=2, head_dim=32, ffn=160, vocab=320, theta=1e5,
                    eps=1e-6, tied=True, quant=None, tokens=100),
-    # Quantised like SmolLM2: Q4_1 rows, Q8_0 tied embeddings; rows of 5, 6 and 10 blocks.
-    "tiny_c": dict(seed=33, hidden=160, layers=3, heads=6, kv_heads=2, head_dim=32, ffn=320, vocab=512, theta=1e5,
+    # Quantised like SmolLM2: Q4_1 rows, Q8_0 tied embeddings; rows of 4, 5 and 10 blocks.
+    "tiny_c": dict(seed=33, hidden=160, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=320, vocab=512, theta=1e5,
                    eps=1e-5, tied=True, quant="Q4_1", tokens=80),
 }
 GREEDY = 32
