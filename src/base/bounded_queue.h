@@ -47,6 +47,11 @@ class BoundedQueue {
     not_empty_.NotifyAll();
   }
 
+  bool closed() const TANDEM_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
+
   size_t size() const TANDEM_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     return items_.size();

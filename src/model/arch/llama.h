@@ -1,0 +1,74 @@
+// What: the Llama family: pre-norm transformer with rotary positions, grouped-query attention and SwiGLU.
+// Not here: batching, blocks, sampling, files.
+// Threads: as Model.
+// Based on: Touvron et al., "LLaMA" (2302.13971) and "Llama 2" (2307.09288); names of tensors as in GGUF files.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/arena.h"
+#include "model/linear.h"
+#include "model/model.h"
+
+namespace tandem {
+
+class Llama final : public Model {
+ public:
+  static Result<std::unique_ptr<Model>> Create(const ModelSpec& spec, const ModelWeights& weights,
+                                               Numerics numerics, Shard shard);
+
+  size_t WorkspaceBytes(const WorkspaceLimits& limits) const override;
+  void Forward(Stream& stream, Communicator& comm, const WorkspaceLimits& limits,
+               const ForwardArgs& args) override;
+
+ private:
+  struct Layer {
+    const float* attention_norm = nullptr;
+    Linear q, k, v, o;
+    const float* ffn_norm = nullptr;
+    Linear gate, up, down;
+  };
+  // Activations of one pass; the comments give shapes (T = tokens, R = rows that need logits).
+  struct Workspace {
+    float* hidden = nullptr;   // [T, hidden] the residual stream
+    Activation normed;         // [T, hidden]
+    float* q = nullptr;        // [T, heads * head_dim]
+    float* k = nullptr;        // [T, kv_heads * head_dim]
+    float* v = nullptr;        // [T, kv_heads * head_dim]
+    float* scratch = nullptr;  // of Attention
+    Activation attended;       // [T, heads * head_dim]
+    float* gate = nullptr;     // [T, ffn]
+    float* up = nullptr;       // [T, ffn]
+    Activation activated;      // [T, ffn]
+    float* partial = nullptr;  // [T, hidden], only with several ranks
+    float* last = nullptr;     // [R, hidden]
+    Activation last_normed;    // [R, hidden]
+  };
+
+  Llama(const ModelSpec& spec, Numerics numerics, Shard shard);
+  Status Bind(const ModelWeights& weights);
+  Workspace Carve(const WorkspaceLimits& limits, ArenaLayout& arena) const;
+
+  void AttentionBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
+                      const ForwardArgs& args);
+  void FeedForwardBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
+                        int32_t num_tokens);
+  void Logits(Stream& stream, const Workspace& ws, const ForwardArgs& args);
+  // hidden += all ranks' sum of x * W^T.
+  void AddProjection(Stream& stream, Communicator& comm, const Workspace& ws, const Linear& linear,
+                     const Activation& x, int32_t num_tokens);
+
+  const ModelSpec spec_;
+  const Numerics numerics_;
+  const Shard shard_;
+  const int32_t num_heads_;     // of this shard
+  const int32_t num_kv_heads_;  // of this shard
+  std::vector<float> rope_frequencies_;
+  Linear embedding_;
+  std::vector<Layer> layers_;
+  const float* output_norm_ = nullptr;
+  Linear output_;
+};
+
+}  // namespace tandem
