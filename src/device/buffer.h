@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace tandem {
@@ -15,6 +16,8 @@ namespace tandem {
 // The terms of M_w + M_KV + M_a + M_u <= C (spec S5).
 enum class MemoryTerm : uint8_t { kWeights, kKv, kActivations, kRuntime };
 inline constexpr size_t kNumMemoryTerms = 4;
+// "M_KV (KV cache)": as budgets and refusals print it.
+std::string_view NameOf(MemoryTerm term);
 
 // Bytes in use per term, as allocated on one device.
 class MemoryAccount {

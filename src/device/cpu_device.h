@@ -2,11 +2,12 @@
 //   command split over the team.
 // Not here: kernels; thread pools for host work.
 // Threads: Launch from one thread at a time per stream; commands run on the team.
-// Invariants: command i+1 starts on any thread only after command i has finished on every thread (a barrier), so ops
-//   see each other's results; a command's tasks may run on any thread of the team in any order.
-// Cost: a launch copies its arguments (at most kMaxArgumentBytes) into the ring and allocates nothing; a barrier costs
-//   about a microsecond while threads are awake. Waiting threads spin briefly, then sleep: a core that another process
-//   takes must not cost more than its share.
+// Invariants: command i+1 starts on any thread only after every task of command i has finished, so ops see each
+//   other's results; a command's tasks may run on any thread of the team in any order. A thread that is late (asleep,
+//   or off its core) is not waited for: a command is over when its tasks are, whoever ran them.
+// Cost: a launch copies its arguments (at most kMaxArgumentBytes) into the ring and allocates nothing; passing from one
+//   command to the next costs well under a microsecond while threads are awake. Waiting threads spin briefly, then
+//   sleep: a core that another process takes must not cost more than its share, and an idle stream costs nothing.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +27,20 @@ class CpuTaskContext {
   virtual ~CpuTaskContext() = default;
   int thread = 0;
   int num_threads = 1;
-  // The next unclaimed task of the running command, or -1 when all `num_tasks` are claimed. Every thread of the team
-  // calls this with the same num_tasks. Tasks are handed out dynamically: what a task computes must not depend on who runs it.
+  // The next unclaimed task of the running command, in ascending order, or -1 when all `num_tasks` (at most
+  // kMaxTasks) are claimed. Every thread calls this with the same num_tasks until it returns -1. Tasks are handed out
+  // dynamically: what a task computes must not depend on who runs it.
   virtual int64_t NextTask(int64_t num_tasks) = 0;
 };
 
 class CpuStream : public Stream {
  public:
   static constexpr size_t kMaxArgumentBytes = 512;
-  // Runs on every thread of the team at once; `args` is the ring's copy.
-  using Kernel = void (*)(CpuTaskContext& context, const void* args);
+  static constexpr int64_t kMaxTasks = int64_t{1} << 20;
+  static constexpr int kMaxThreads = 512;
 
+  // Runs `kernel(context, args)` at once on the threads of the team that are free while tasks remain (at least one);
+  // `args` is the ring's copy. Every effect of a kernel belongs to a task that it got from context.NextTask.
   template <typename Args>
   void Launch(void (*kernel)(CpuTaskContext&, const Args&), const Args& args) {
     static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgumentBytes &&
@@ -49,21 +53,24 @@ class CpuStream : public Stream {
                 &args, sizeof(Args));
   }
 
-  // Time on the clock (SteadyClock ns) when the last command before a Record finished is the host's business: read a
-  // clock in EnqueueHostCall.
   virtual int num_threads() const = 0;
 
  protected:
   using Trampoline = void (*)(CpuTaskContext&, const void* fn, const void* args);
   // Blocks while the ring is full.
-  virtual void LaunchBytes(const void* fn, Trampoline trampoline, const void* args, size_t bytes) = 0;
+  virtual void LaunchBytes(const void* fn, Trampoline trampoline, const void* args,
+                           size_t bytes) = 0;
 };
 
 struct CpuDeviceOptions {
-  int num_threads = 0;            // team size of each stream; 0: the processors this process may use (affinity and cgroup quota)
-  std::vector<int> pin_to;        // CPU numbers, one a thread, or empty: not pinned
+  // Team size of each stream; 0: the processors this process may use (affinity and cgroup quota).
+  int num_threads = 0;
+  // CPU numbers, one a thread, or empty: not pinned.
+  std::vector<int> pin_to;
 };
 
+// NewStream fails with INVALID_ARGUMENT when the options do not fit this machine, and with RESOURCE_EXHAUSTED when a
+// thread cannot be started.
 std::unique_ptr<Device> MakeCpuDevice(const CpuDeviceOptions& options);
 
 // The stream as a CPU stream; requires kind() == kCpu.

@@ -50,24 +50,25 @@ class ModelWeights {
   static Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, const GgufFile& file,
                                                     const ModelSpec& spec,
                                                     const WeightsOptions& options);
-  virtual ~ModelWeights() = default;
   ModelWeights(const ModelWeights&) = delete;
   ModelWeights& operator=(const ModelWeights&) = delete;
 
   // By the tensor's GGUF name ("blk.0.attn_q.weight"); the shard's part of it. NOT_FOUND names the
   // tensor. The bytes live as long as this object.
-  virtual Result<PackedMatrix> Matrix(std::string_view name) const = 0;
-  virtual Result<std::span<const float>> Vector(std::string_view name) const = 0;
+  Result<PackedMatrix> Matrix(std::string_view name) const;
+  Result<std::span<const float>> Vector(std::string_view name) const;
 
   // M_w: bytes of all matrices and vectors, mapped or not.
-  virtual int64_t resident_bytes() const = 0;
+  int64_t resident_bytes() const { return static_cast<int64_t>(bytes_.size()); }
   // The bytes are those of a cache file that existed before.
-  virtual bool from_cache() const = 0;
+  bool from_cache() const { return from_cache_; }
   // Where the cache file lies; empty when the weights are in memory.
-  virtual std::string cache_path() const = 0;
+  const std::string& cache_path() const { return cache_path_; }
 
- protected:
-  ModelWeights() = default;
+ private:
+  ModelWeights(std::vector<PackedEntry> entries, PackedBytesOwner owner);
+  const PackedEntry* Find(std::string_view name, PackedEntry::Kind kind) const;
+
 };
 
 }  // namespace tandem

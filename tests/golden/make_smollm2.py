@@ -52,6 +52,7 @@ def long_prompt():
 def main():
     import torch
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     path = oracle.open_smollm2(sys.argv)
     meta, tensors = oracle.read_gguf(path)
     _, tokenizer = oracle.build_tokenizer(meta)
@@ -73,7 +74,7 @@ def main():
         p["prompt"] = tokenizer.encode(p["text"], add_special_tokens=False).ids
         p["greedy"], gaps = oracle.greedy(model, p["prompt"], STEPS)
         p["end_at"] = p["greedy"].index(2) if 2 in p["greedy"] else -1
-        p["gaps"] = [float(f"{g:.4g}") for g in gaps]
+        p["gaps"] = [round(g, 6) for g in gaps]
         print(len(p["prompt"]), p["end_at"], f"{min(gaps):.2e}", ascii(tokenizer.decode(p["greedy"]))[:110], flush=True)
 
     # The evaluation text: log-probability of each next token and the favourite at each position.

@@ -1,0 +1,106 @@
+// What: Sequence: one request on its way through the scheduler; SequenceStore: all of them in a slab of fixed size,
+//   with the waiting queue threaded through it and a look-up by request id.
+// Not here: decisions (scheduler.h).
+// Threads: the engine's thread.
+// Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once) or running; serials of
+//   live entries are unique and never reused, so a reference {index, serial} to an ended sequence finds nothing.
+// Cost: O(1), allocation only in Add. The id look-up is never iterated, so its order decides nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "core/request.h"
+#include "sched/request_state.h"
+
+namespace tandem {
+
+// An entry of the slab; reused after its sequence has ended.
+using SequenceIndex = StrongId<struct SequenceIndexTag, int32_t>;
+
+inline constexpr SlotId kNoSlot{-1};
+
+struct Sequence {
+  Request request;  // without the prompt, which is the beginning of `tokens`
+  RequestState state = RequestState::kQueued;
+  uint64_t serial = 0;             // 0: the entry is free
+  std::vector<TokenId> tokens;     // known: prompt, then outputs
+  int32_t prompt_tokens = 0;
+  int32_t outputs_max = 0;         // stated limit, or what the context allows
+
+  // Progress. Positions [0, next_position) are planned, [0, computed) have been run at some time (preemption does
+  // not lower it).
+  int32_t next_position = 0;
+  int32_t computed = 0;
+  int32_t rows_in_flight = 0;
+  int32_t samples_in_flight = 0;   // of these rows, those that choose a token
+  StepId sampled_step;             // the last row that chooses a token
+  int32_t sampled_row = 0;
+  StepId last_step;                // last submitted step with a row of this sequence
+
+  SlotId slot = kNoSlot;           // while running
+  bool joined = false;             // the executor knows the slot (or will, with the step in planning)
+  RequestTimes times;
+
+  SequenceIndex queue_next{-1};
+  SequenceIndex queue_previous{-1};
+
+  int32_t known() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t outputs() const { return known() - prompt_tokens; }
+  // Tokens that are known or will be once the steps in flight are over.
+  int32_t length() const { return known() + samples_in_flight; }
+  bool has_limit() const { return request.max_output_tokens.has_value(); }
+  // A token is left to run and its output is wanted.
+  bool runnable() const {
+    return next_position < length() && length() - prompt_tokens < outputs_max;
+  }
+};
+
+class SequenceStore {
+ public:
+  explicit SequenceStore(int32_t capacity);
+
+  // Takes an entry in state kQueued at the end of the queue. Requires a free entry and an unused id.
+  SequenceIndex Add(Request request, int32_t outputs_max);
+  // Frees an entry that is on no list.
+  void Remove(SequenceIndex index);
+
+  std::optional<SequenceIndex> Find(RequestId id) const;
+  // The entry if it still holds the sequence `serial`, else null.
+  Sequence* FindSerial(SequenceIndex index, uint64_t serial);
+
+  Sequence& at(SequenceIndex index) { return slab_[static_cast<size_t>(index.value())]; }
+  const Sequence& at(SequenceIndex index) const {
+    return slab_[static_cast<size_t>(index.value())];
+  }
+
+  // The waiting queue, head first.
+  bool queue_empty() const { return queue_size_ == 0; }
+  int32_t queue_size() const { return queue_size_; }
+  SequenceIndex queue_head() const { return queue_head_; }
+  void PushHead(SequenceIndex index);
+  void Unlink(SequenceIndex index);
+
+  int32_t capacity() const { return static_cast<int32_t>(slab_.size()); }
+  int32_t size() const { return capacity() - static_cast<int32_t>(free_.size()); }
+
+  // Recounts slab, queue and look-up. O(capacity()).
+  Status CheckIntegrity() const;
+
+ private:
+  void PushTail(SequenceIndex index);
+
+  std::vector<Sequence> slab_;
+  std::vector<SequenceIndex> free_;
+  std::unordered_map<RequestId, SequenceIndex> by_id_;
+  SequenceIndex queue_head_{-1};
+  SequenceIndex queue_tail_{-1};
+  int32_t queue_size_ = 0;
+  uint64_t last_serial_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,48 @@
+// What: the first steps with a JSON body: bytes to a value under limits, and typed reads that name the field in
+//   their error.
+// Not here: which fields there are (openai_request.h). Included by the server's .cc files only: it brings
+//   nlohmann's header.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+
+namespace tandem {
+
+using Json = nlohmann::json;
+
+// An object, or the error: not UTF-8, not JSON, not an object, nested too deep, a key twice, a number beyond the
+// range of double.
+ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max);
+
+// "a string", "a list", ...
+std::string_view JsonTypeName(const Json& value);
+
+ApiError TypeError(std::string_view param, std::string_view expected, const Json& got);
+ApiError ValueError(std::string_view param, std::string_view message);
+
+ApiResult<bool> ReadBool(const Json& value, std::string_view param);
+ApiResult<std::string> ReadString(const Json& value, std::string_view param);
+// Accepts 3.0 for 3. Errors: not a whole number, outside [low, high].
+ApiResult<int64_t> ReadInteger(const Json& value, std::string_view param,
+                               int64_t low = std::numeric_limits<int64_t>::min(),
+                               int64_t high = std::numeric_limits<int64_t>::max());
+// Finite, in [low, high].
+ApiResult<double> ReadNumber(const Json& value, std::string_view param, double low, double high);
+
+// The known name that `name` was probably meant to be; none when nothing is near.
+std::optional<std::string_view> NearestName(std::string_view name,
+                                            std::span<const std::string_view> known);
+
+// A user's word for an error message: at most 64 bytes.
+std::string Shorten(std::string_view text);
+
+}  // namespace tandem

@@ -1,0 +1,90 @@
+// What: Tokenizer: text to token ids and token ids to bytes, for one vocabulary.
+// Not here: joining decoded bytes into characters (detokenizer.h), chat templates (chat_template.h).
+// Threads: immutable after Create; every method from any thread.
+// Cost: encoding is n log n at worst and near linear on ordinary text; no state grows with use. Transient
+//   memory is about 50 bytes per byte of the longest piece between two borders of the pre-tokeniser.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "text/bpe.h"
+#include "text/pretokenizer.h"
+#include "text/special_tokens.h"
+#include "text/token_index.h"
+#include "text/vocab.h"
+
+namespace tandem {
+
+struct EncodeOptions {
+  // Adds bos and eos where the vocabulary says so (Vocabulary::add_bos, add_eos).
+  bool add_special = false;
+  // Turns the text of control tokens ("<|im_end|>") into those tokens. Off: it is text like any other,
+  // which is what users' words need. User-defined tokens are found in either case.
+  bool parse_special = false;
+};
+
+class Tokenizer {
+ public:
+  // Checks `vocabulary` (ValidateVocabulary, merges that resolve). UNIMPLEMENTED names a model kind or
+  // pre-tokeniser that is not supported; other errors say which entry is wrong.
+  static Result<std::unique_ptr<Tokenizer>> Create(Vocabulary vocabulary);
+
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Never fails. Damaged UTF-8 counts as U+FFFD, one for each maximal subpart, as if the bytes had been
+  // decoded with replacement first. A byte for which the vocabulary has no token (SmolLM2's has none for
+  // 21 of the 256, most of which no UTF-8 text contains) yields nothing, as in the reference.
+  std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const;
+
+  // The bytes that a token stands for: not necessarily whole characters; empty for an id outside the
+  // vocabulary. For control tokens their literal text.
+  std::string_view TokenBytes(TokenId token) const;
+
+  bool Contains(TokenId token) const {
+    return token.value() >= 0 && static_cast<size_t>(token.value()) < vocab_size();
+  }
+  // A token that people should not see: control or unknown.
+  bool IsControl(TokenId token) const;
+  bool IsEndOfGeneration(TokenId token) const;
+  // A control or user-defined token by its literal text.
+  std::optional<TokenId> FindSpecial(std::string_view text) const;
+
+  size_t vocab_size() const { return vocabulary_.tokens.size(); }
+  size_t max_token_bytes() const { return max_token_bytes_; }
+  std::optional<TokenId> bos() const { return vocabulary_.bos; }
+  std::optional<TokenId> eos() const { return vocabulary_.eos; }
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  Tokenizer(Vocabulary vocabulary, PreTokenizer pretokenizer);
+
+  Status Init();
+  void EncodeText(std::string_view text, BpeMerger::Scratch& scratch,
+                  std::vector<TokenId>& out) const;
+
+  const Vocabulary vocabulary_;
+  const PreTokenizer pretokenizer_;
+  TokenIndex index_;
+  BpeMerger merger_;
+  SpecialTokens user_defined_;
+  SpecialTokens all_special_;
+  std::vector<TokenId> end_tokens_;
+  // Token of each single byte, -1 where there is none.
+  std::array<int32_t, 256> byte_tokens_{};
+  // Decoded bytes of token t: bytes_[byte_offsets_[t] .. byte_offsets_[t + 1]).
+  std::string bytes_;
+  std::vector<size_t> byte_offsets_;
+  size_t max_token_bytes_ = 0;
+};
+
+}  // namespace tandem

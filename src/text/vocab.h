@@ -1,0 +1,78 @@
+// What: Vocabulary: everything a model file says about its tokens, as a plain value that a loader fills in.
+// Not here: reading files (module `model`), encoding and decoding (tokenizer.h).
+// Threads: a value.
+// Invariants: none until ValidateVocabulary() says OK; what it checks is listed there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace tandem {
+
+// The numbers are those of GGUF's tokenizer.ggml.token_type.
+enum class TokenType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,      // meant for the model, not for people: <|im_end|>
+  kUserDefined = 4,  // kept whole wherever it stands in a text, and shown: <think>
+  kUnused = 5,       // a place holder; never produced by encoding
+  kByte = 6,         // "<0x0A>": one raw byte (SentencePiece)
+};
+
+// OUT_OF_RANGE for a number that names no type.
+Result<TokenType> TokenTypeFromInt(int64_t value);
+
+struct Vocabulary {
+  // Family of the algorithm, in GGUF's words: "gpt2" is byte-level BPE.
+  std::string model;
+  // Name of the pre-tokeniser, in GGUF's words: "smollm".
+  std::string pre;
+  // Index = token id. Stored text: for "gpt2", normal tokens are written in the byte-level alphabet
+  // (byte_level.h), control and user-defined ones literally.
+  std::vector<std::string> tokens;
+  // One per token, or empty: all normal.
+  std::vector<TokenType> types;
+  // One per token, or empty.
+  std::vector<float> scores;
+  // "left right" in stored text; the index is the rank, low ranks merge first.
+  std::vector<std::string> merges;
+
+  std::optional<TokenId> bos;
+  std::optional<TokenId> eos;
+  std::optional<TokenId> unknown;
+  std::optional<TokenId> padding;
+  // Tokens besides `eos` that end an answer (end of turn, end of message).
+  std::vector<TokenId> more_end_tokens;
+  // Whether encoding with `add_special` puts `bos` first and `eos` last.
+  bool add_bos = false;
+  bool add_eos = false;
+  // Jinja source; empty where the model has none.
+  std::string chat_template;
+
+  TokenType type(size_t token) const { return types.empty() ? TokenType::kNormal : types[token]; }
+};
+
+// Entries of a vocabulary; the largest public ones have about 262 thousand.
+inline constexpr size_t kMaxVocabSize = size_t{1} << 22;
+inline constexpr size_t kMaxMerges = size_t{1} << 23;
+// Stored bytes of one token; the longest public ones have a few hundred (runs of spaces).
+inline constexpr size_t kMaxTokenBytes = size_t{1} << 14;
+// Stored bytes of one control or user-defined token. Every position of a text may be compared with that
+// many bytes, so this bounds the cost of a hostile vocabulary.
+inline constexpr size_t kMaxSpecialTokenBytes = 512;
+// Stored bytes of all control and user-defined tokens together; their trie takes about 50 times as much.
+inline constexpr size_t kMaxSpecialBytes = size_t{1} << 20;
+
+// What holds for every kind of vocabulary: at least one token, sizes within the limits above, tokens not
+// empty and all different, parallel arrays of equal length, ids inside the vocabulary, a bos (eos) where
+// add_bos (add_eos) wants one. INVALID_ARGUMENT or OUT_OF_RANGE otherwise, naming the entry. Merges are
+// checked where they are resolved (bpe.h). Does not modify. Cost: n log n in tokens.
+Status ValidateVocabulary(const Vocabulary& vocabulary);
+
+}  // namespace tandem
