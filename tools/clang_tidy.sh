@@ -40,4 +40,4 @@ echo "clang-tidy: ${#files[@]} files"
 if ((${#files[@]} == 0)) || [[ -z ${files[0]} ]]; then exit 0; fi
 # The database speaks to gcc: warnings that only gcc knows are no news here.
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" --quiet -p build/dev \
-  --extra-arg=-Wno-unknown-warning-option
+  --extra-arg=-Wno-unknown-warning-option 2> >(grep -v ' warnings\? generated\.$' >&2)

@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RSS_LIMIT_MB = 2048
 INPUT_TIMEOUT_S = 10
 GRACE_S = 60  # past the fuzzing time: reading the corpus, writing the last input
-LOG_TAIL_LINES = 40
+EXCERPT_LINES = 25
 
 
 def read_targets(path):
@@ -43,6 +43,15 @@ def command_for(name, binary, out, seconds, seed):
         command.append(f"-seed={seed}")
     seeds = os.path.join(ROOT, "tests", "corpus", name)
     return command + [corpus] + ([seeds] if os.path.isdir(seeds) else [])
+
+
+def excerpt(text):
+    """The lines of a log that say what was wrong: from the sanitizer's verdict on, or the last."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if "ERROR: " in line or "runtime error: " in line:
+            return "\n".join(lines[number:number + EXCERPT_LINES])
+    return "\n".join(lines[-EXCERPT_LINES:])
 
 
 def fuzz(name, binary, out, seconds, seed):
@@ -72,7 +81,7 @@ def fuzz(name, binary, out, seconds, seed):
                  if os.path.getmtime(path) >= started - 1]
         for path in found:
             problem += f"\n  reproduce: {binary} {path}"
-        problem += f"\n  log: {log_path}\n" + "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+        problem += f"\n  log: {log_path}\n" + excerpt(text)
     return problem, executed, time.time() - started
 
 

@@ -9,6 +9,7 @@ anything failed or nothing passed.
 """
 
 import argparse
+import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -42,10 +43,11 @@ def main(argv=None):
     args = parser.parse_args(argv)
     count = {"passed": 0, "failed": args.failed_stages, "skipped": 0}
     for path in args.reports:
+        build = os.path.splitext(os.path.basename(path))[0]
         for name, result in read_report(path):
             count[result] += 1
             if result == "failed":
-                print(f"FAILED {name}")
+                print(f"FAILED {build}: {name}")
     skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
     print(f"{count['passed']} passed, {count['failed']} failed{skipped}")
     return 1 if count["failed"] or not count["passed"] else 0

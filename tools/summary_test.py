@@ -47,7 +47,7 @@ class Summary(unittest.TestCase):
         code, lines = self.run_main(self.report("a.xml", CTEST))
         self.assertEqual(code, 1)
         self.assertEqual(lines[-1], "1 passed, 2 failed, 2 skipped")
-        self.assertEqual(lines[:-1], ["FAILED A.Fails", "FAILED A.Missing"])
+        self.assertEqual(lines[:-1], ["FAILED a: A.Fails", "FAILED a: A.Missing"])
 
     def test_reports_add_up(self):
         good = '<testsuite><testcase name="x" status="run"/></testsuite>'
@@ -67,7 +67,7 @@ class Summary(unittest.TestCase):
         path = os.path.join(self.folder, "fuzz.xml")
         fuzz.write_junit(path, [("a_fuzz", None, 20.0), ("b_fuzz", 'exit status 77 "<&', 3.0)])
         code, lines = self.run_main(path)
-        self.assertEqual((code, lines), (1, ["FAILED b_fuzz", "1 passed, 1 failed"]))
+        self.assertEqual((code, lines), (1, ["FAILED fuzz: b_fuzz", "1 passed, 1 failed"]))
 
 
 if __name__ == "__main__":

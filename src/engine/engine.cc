@@ -23,8 +23,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, StepE
   return std::unique_ptr<Engine>(new Engine(std::move(scheduler), executor, sink));
 }
 
-Engine::Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor,
-               EngineOutputSink* sink)
+Engine::Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, EngineOutputSink* sink)
     : scheduler_(std::move(scheduler)), executor_(executor), sink_(sink) {
   output_.tokens.reserve(1);
 }
@@ -51,7 +50,7 @@ Status Engine::HandleArrival(const Request& request) {
 
 void Engine::HandleCancel(RequestId id) {
   const std::optional<SequenceIndex> index = scheduler_->Find(id);
-  if (index) Finish(*index, FinishReason::kCancelled, OkStatus());
+  if (index) Emit(*index, std::nullopt, FinishReason::kCancelled, OkStatus());
 }
 
 Status Engine::HandleResult(const StepResult& result) {
@@ -63,32 +62,82 @@ Status Engine::HandleResult(const StepResult& result) {
   counters_.prompt_tokens += outcome.prefill_tokens;
   counters_.recomputed_tokens += outcome.recomputed_tokens;
   for (const CommittedToken& c : outcome.tokens) CommitToken(c.sequence, c.token);
-  Fail(outcome, result.status);
+  for (SequenceIndex index : outcome.failed) {
+    Emit(index, std::nullopt, FinishReason::kFailed, result.status);
+  }
   return OkStatus();
 }
 
 void Engine::CommitToken(SequenceIndex index, TokenId token) {
-  const std::vector<TokenId>& stops = scheduler_->sequence(index).request.stop_tokens;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    Finish(index, FinishReason::kStop, OkStatus());
-    return;
-  }
-  scheduler_->AppendToken(index, token);
-  ++counters_.generated_tokens;
-  scheduler_->NoteFirstToken(index, now_);
   const Sequence& s = scheduler_->sequence(index);
-  BeginOutput(s);
-  output_.tokens.push_back(token);
-  if (s.outputs() < s.outputs_max) {
-    sink_->OnOutput(output_);
+  const std::vector<TokenId>& stops = s.request.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    Emit(index, std::nullopt, FinishReason::kStop, OkStatus());
     return;
   }
-  output_.finish = FinishReason::kLength;
-  EndWithOutput(index, RequestState::kFinished);
+  scheduler_->AppendToken(index, token, now_);
+  ++counters_.generated_tokens;
+  const bool full = s.outputs() >= s.outputs_max;
+  Emit(index, token, full ? std::optional(FinishReason::kLength) : std::nullopt, OkStatus());
 }
 
-void Engine::Fail(const StepOutcome& outcome, const Status& status) {
-  for (SequenceIndex index : outcome.failed) Finish(index, FinishReason::kFailed, status);
+void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
+                  std::optional<FinishReason> finish, const Status& status) {
+  const Sequence& s = scheduler_->sequence(index);
+  output_.id = s.request.id;
+  output_.tokens.clear();
+  if (token) output_.tokens.push_back(*token);
+  output_.finish = finish;
+  output_.status = status;
+  output_.prompt_tokens = s.prompt_tokens;
+  output_.output_tokens = s.outputs();
+  output_.times = s.times;
+  if (finish) {
+    output_.times.finished = now_;
+    switch (*finish) {
+      case FinishReason::kStop:
+      case FinishReason::kLength:
+        ++counters_.requests_finished;
+        scheduler_->End(index, RequestState::kFinished);
+        break;
+      case FinishReason::kCancelled:
+        ++counters_.requests_cancelled;
+        scheduler_->End(index, RequestState::kCancelled);
+        break;
+      case FinishReason::kFailed:
+        ++counters_.requests_failed;
+        scheduler_->End(index, RequestState::kFailed);
+        break;
+    }
+  }
+  sink_->OnOutput(output_);
+}
+
+void Engine::Advance(TimeNs now) {
+  now_ = std::max(now_, now);
+  while (scheduler_->steps_in_flight() <= scheduler_->config().pipeline_depth &&
+         scheduler_->PlanStep(now_, &plan_)) {
+    const Status status = executor_->Submit(plan_);
+    if (status.ok()) {
+      scheduler_->Submitted(plan_);
+      continue;
+    }
+    const StepOutcome& outcome = scheduler_->Refused(plan_);
+    for (SequenceIndex index : outcome.failed) {
+      Emit(index, std::nullopt, FinishReason::kFailed, status);
+    }
+  }
+}
+
+EngineStats Engine::stats(TimeNs now) const {
+  EngineStats s = counters_;
+  s.now = now;
+  s.requests_running = scheduler_->running();
+  s.requests_waiting = scheduler_->waiting();
+  s.blocks_total = scheduler_->pools().total_blocks();
+  s.blocks_in_use = scheduler_->pools().busy_blocks();
+  s.preemptions = scheduler_->preemptions();
+  return s;
 }
 
 }  // namespace tandem

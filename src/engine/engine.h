@@ -1,22 +1,28 @@
-// What: Engine: the loop admit -> plan -> submit -> commit -> emit, as a state machine that somebody drives.
-// Not here: threads, queues, the wall clock, polling (all the host's); which rows run (sched/); how (StepExecutor).
+// What: Engine: the loop admit -> plan -> submit -> commit -> emit, as a state machine that
+//   somebody drives.
+// Not here: threads, queues, the wall clock, polling (all the host's); which rows run (sched/); how
+//   (StepExecutor).
 // Threads: one owner; ValidateRequest and max_context_tokens from any thread.
-// Invariants (CheckIntegrity): those of Scheduler; every accepted request gets exactly one last output.
-//   The inputs are the calls of Handle, StopAdmission and Advance, in their order, and nothing else: a log of them
-//   replays to the same plans.
-// Cost: O(rows + tokens + blocks moved) per step, whatever waits; a steady decode step allocates nothing.
+// Invariants (CheckIntegrity): those of Scheduler; every accepted request gets exactly one last
+//   output. The inputs are the calls of Handle, StopAdmission and Advance, in their order, and
+//   nothing else: a log of them replays to the same plans.
+// Cost: O(rows + tokens + blocks moved) per step, whatever waits; a steady decode step allocates
+//   nothing.
 //
 // A host loops:
-//   for each event that has come (arrivals, cancels; Poll(&result) until false, each as a ResultEvent):
+//   for each event that has come (arrivals, cancels; Poll(&result) until false, each as a
+//   ResultEvent):
 //     engine.Handle(event)
 //   engine.Advance(now)
-//   while nothing has come: sleep. The executor's on-finished callback, an arrival or a cancel wakes it up.
-// To shut down: StopAdmission(), and go on until !HasWork(); the executor may be destroyed once also
-// steps_in_flight() == 0.
+//   while nothing has come: sleep. The executor's on-finished callback, an arrival or a cancel
+//   wakes it up.
+// To shut down: StopAdmission(), and go on until !HasWork(); the executor may be destroyed once
+// also steps_in_flight() == 0.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -43,22 +49,28 @@ class EngineOutputSink {
 
 class Engine {
  public:
-  // `executor` and `sink` outlive the engine. Errors name the field of `config` that makes no sense or that the
-  // executor's limits exclude.
+  // `executor` and `sink` outlive the engine. Errors name the field of `config` that makes no sense
+  // or that the executor's limits exclude.
   static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, StepExecutor* executor,
                                                 EngineOutputSink* sink);
 
-  // Takes one input; plans nothing. Event times never decrease (an earlier one counts as the latest).
-  //   arrival  the request waits, or the error says why it is refused: nothing is kept, the sink is not called.
+  // Takes one input; plans nothing. Event times never decrease (an earlier one counts as the
+  // latest).
+  //   arrival  the request waits, or the error says why it is refused: nothing is kept, the sink is
+  //   not called.
   //            UNAVAILABLE after StopAdmission, else as Scheduler::Enqueue.
   //   cancel   the request ends with kCancelled at once; unknown ids are ignored.
-  //   result   tokens are emitted, requests that ended get their last output. INTERNAL for a result that does not
-  //            belong to the oldest step in flight; it changes nothing, and the executor is not to be trusted.
-  // A result whose status is not ok ends the requests that had a row in its step with kFailed; others go on.
+  //   result   tokens are emitted, requests that ended get their last output. INTERNAL for a result
+  //   that does not
+  //            belong to the oldest step in flight; it changes nothing, and the executor is not to
+  //            be trusted.
+  // A result whose status is not ok ends the requests that had a row in its step with kFailed;
+  // others go on.
   Status Handle(const Event& event);
 
-  // Plans and submits steps until the pipeline is full or nothing can run. Call it after Handle; calling it
-  // without need changes nothing. A plan that the executor refuses fails the requests that had a row in it.
+  // Plans and submits steps until the pipeline is full or nothing can run. Call it after Handle;
+  // calling it without need changes nothing. A plan that the executor refuses fails the requests
+  // that had a row in it.
   void Advance(TimeNs now);
 
   // No arrival is accepted from now on; what was accepted runs to its end.
@@ -86,11 +98,10 @@ class Engine {
   void HandleCancel(RequestId id);
   Status HandleResult(const StepResult& result);
   void CommitToken(SequenceIndex index, TokenId token);
-  void Fail(const StepOutcome& outcome, const Status& status);
-  // The last output, with `token` if it is part of the answer, and the end of the sequence.
-  void Finish(SequenceIndex index, FinishReason reason, const Status& status);
-  // Sets up output_ for the sequence, without tokens.
-  void BeginOutput(const Sequence& sequence);
+  // Emits one output with `token` if there is one; with `finish` it is the last and the sequence
+  // ends.
+  void Emit(SequenceIndex index, std::optional<TokenId> token, std::optional<FinishReason> finish,
+            const Status& status);
 
   std::unique_ptr<Scheduler> scheduler_;
   StepExecutor* executor_;

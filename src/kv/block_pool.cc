@@ -184,7 +184,8 @@ Status BlockPool::CheckIntegrity() const {
       return InternalError("block {} has {} references in the wrong place", i, b.refs);
     }
     if (b.where == Where::kFree && b.has_uses()) return InternalError("free block {} is used", i);
-    if (b.where == Where::kHeld && !b.has_uses()) return InternalError("block {} is held by none", i);
+    if (b.where == Where::kHeld && !b.has_uses())
+      return InternalError("block {} is held by none", i);
     if (*std::min_element(b.uses.begin(), b.uses.end()) < 0) {
       return InternalError("block {} has a negative use count", i);
     }

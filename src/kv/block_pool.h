@@ -1,6 +1,6 @@
-// What: BlockPool: which blocks of one state group are free. A block carries references (sequences, later the
-//   prefix cache) and use-tokens of asynchronous agents; it is free when the last of both is gone (spec K3).
-//   Also the ledger of blocks that are promised and not yet taken (spec S6).
+// What: BlockPool: which blocks of one state group are free. A block carries references (sequences,
+//   later the prefix cache) and use-tokens of asynchronous agents; it is free when the last of both
+//   is gone (spec K3). Also the ledger of blocks that are promised and not yet taken (spec S6).
 // Not here: the bytes (exec/), which sequence holds a block (block_table.h), several groups at once
 //   (state_pools.h).
 // Threads: one owner, the engine's thread. Integers only.
@@ -10,9 +10,10 @@
 //     fenced   no reference; a submitted step that touches it has not completed
 //     held     no reference, no fence; a write or copy still reads or writes it
 //   and reserved() <= free(): a promised block can always be taken.
-// Cost: every operation O(1) (CompleteSteps: O(1) per block that it releases). Nothing is allocated after
-//   construction.
-// Based on: the reference-count contract of leveldb's cache; fences as in deferred destruction of GPU resources.
+// Cost: every operation O(1) (CompleteSteps: O(1) per block that it releases). Nothing is allocated
+//   after construction.
+// Based on: the reference-count contract of leveldb's cache; fences as in deferred destruction of
+//   GPU resources.
 #pragma once
 
 #include <array>
@@ -25,8 +26,8 @@
 
 namespace tandem {
 
-// Who, besides the device's stream, may still touch a block that nobody refers to. The stream needs no count: its
-// token is the step id given to Unref.
+// Who, besides the device's stream, may still touch a block that nobody refers to. The stream needs
+// no count: its token is the step id given to Unref.
 enum class UseAgent : uint8_t {
   kOutboundWrite,  // a peer's memory is written from the block
   kInboundWrite,   // a peer writes the block
@@ -36,9 +37,9 @@ inline constexpr int32_t kNumUseAgents = 3;
 
 class BlockPool {
  public:
-  // Blocks 0 .. num_blocks-1, all free, handed out in ascending order at first; afterwards the block freed last is
-  // handed out first: it is the warmest, and a block that was freed too early shows at once. At most
-  // `max_steps_in_flight` steps are submitted and not completed at any time.
+  // Blocks 0 .. num_blocks-1, all free, handed out in ascending order at first; afterwards the
+  // block freed last is handed out first: it is the warmest, and a block that was freed too early
+  // shows at once. At most `max_steps_in_flight` steps are submitted and not completed at any time.
   BlockPool(int32_t num_blocks, int32_t max_steps_in_flight);
 
   // Promises `count` more blocks; false, and nothing changes, when fewer are available.
@@ -53,8 +54,9 @@ class BlockPool {
 
   // Another holder. Requires a block in use.
   void AddRef(BlockId block);
-  // A holder leaves. `last_use` is the last submitted step that touches the block on behalf of this holder
-  // (StepId(0): none); the latest over all holders counts. True when the block became free at once.
+  // A holder leaves. `last_use` is the last submitted step that touches the block on behalf of this
+  // holder (StepId(0): none); the latest over all holders counts. True when the block became free
+  // at once.
   bool Unref(BlockId block, StepId last_use);
 
   // Counts one operation of `agent` on the block. Requires a block that is not free.
@@ -62,8 +64,8 @@ class BlockPool {
   // The operation is over. Requires a BeginUse without its EndUse. True when the block became free.
   bool EndUse(BlockId block, UseAgent agent);
 
-  // Steps up to and including `step` no longer touch any block. Steps complete in order; an earlier step than the
-  // last one given changes nothing.
+  // Steps up to and including `step` no longer touch any block. Steps complete in order; an earlier
+  // step than the last one given changes nothing.
   void CompleteSteps(StepId step);
 
   int32_t total() const { return static_cast<int32_t>(blocks_.size()); }

@@ -21,8 +21,9 @@ int64_t StatePools::PeakBlocks(GroupId id, int64_t tokens) const {
   const StateGroup& g = groups_[Index(id)];
   const int64_t all = g.BlocksFor(tokens);
   if (g.kind != StateKind::kWindow) return all;
-  // The next position to commit reads window_tokens - 1 tokens before itself; behind it lie the uncommitted
-  // ones. A run of `span` tokens touches one block more than it fills when it starts at a block's last token.
+  // The next position to commit reads window_tokens - 1 tokens before itself; behind it lie the
+  // uncommitted ones. A run of `span` tokens touches one block more than it fills when it starts at
+  // a block's last token.
   const int64_t span = int64_t{g.window_tokens} - 1 + max_uncommitted_tokens_;
   const int64_t p = g.tokens_per_block;
   return std::min(all, (span + p - 2) / p + 1);
@@ -147,8 +148,8 @@ Status StatePools::CheckIntegrity(std::span<const SequenceBlocks* const> sequenc
       }
     }
     if (reserved != pool.reserved()) {
-      return InternalError("group {}: {} blocks promised, the sequences count {}", i, pool.reserved(),
-                           reserved);
+      return InternalError("group {}: {} blocks promised, the sequences count {}", i,
+                           pool.reserved(), reserved);
     }
     for (int32_t b = 0; b < pool.total(); ++b) {
       if (refs[static_cast<size_t>(b)] != pool.refs(BlockId(b))) {

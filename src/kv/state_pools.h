@@ -1,9 +1,9 @@
-// What: StatePools: the pools of all state groups, and what a sequence holds and is promised in each of them.
-//   Operations act on all groups or on none, so that no caller sees half a sequence.
+// What: StatePools: the pools of all state groups, and what a sequence holds and is promised in
+//   each of them. Operations act on all groups or on none, so that no caller sees half a sequence.
 // Not here: who is admitted or preempted (sched/), the bytes (exec/).
 // Threads: the engine's thread.
-// Invariants (CheckIntegrity): each pool's references are those of the tables; each pool's promises are those of the
-//   sequences; a sequence that stays within its promise never fails to grow.
+// Invariants (CheckIntegrity): each pool's references are those of the tables; each pool's promises
+//   are those of the sequences; a sequence that stays within its promise never fails to grow.
 // Cost: O(groups + blocks moved); nothing is allocated after construction.
 #pragma once
 
@@ -53,8 +53,9 @@ enum class Growth : uint8_t {
 
 class StatePools {
  public:
-  // `max_uncommitted_tokens`: the most tokens of one sequence that are planned beyond its committed position
-  // (steps in flight and the one being planned); a window keeps that many tokens in addition.
+  // `max_uncommitted_tokens`: the most tokens of one sequence that are planned beyond its committed
+  // position (steps in flight and the one being planned); a window keeps that many tokens in
+  // addition.
   StatePools(std::span<const StateGroupBlocks> groups, int32_t max_uncommitted_tokens,
              int32_t max_steps_in_flight);
   StatePools(const StatePools&) = delete;
@@ -64,8 +65,8 @@ class StatePools {
   const StateGroup& group(GroupId id) const { return groups_[Index(id)]; }
   const BlockPool& pool(GroupId id) const { return pools_[Index(id)]; }
 
-  // The most blocks that a sequence of `tokens` tokens holds in the group at one time. In a window group at least
-  // the blocks that window and uncommitted tokens span at the worst alignment.
+  // The most blocks that a sequence of `tokens` tokens holds in the group at one time. In a window
+  // group at least the blocks that window and uncommitted tokens span at the worst alignment.
   int64_t PeakBlocks(GroupId id, int64_t tokens) const;
   // The longest sequence that fits into empty pools, at most `limit` tokens.
   int64_t MaxTokens(int64_t limit) const;
@@ -73,20 +74,21 @@ class StatePools {
   // An empty holding for sequences of at most `max_tokens` tokens. The only call that allocates.
   SequenceBlocks MakeSequence(int64_t max_tokens);
 
-  // Promises the blocks for `tokens` tokens in every group; false, and nothing changes, when one has too few.
-  // Requires an empty holding without a promise.
+  // Promises the blocks for `tokens` tokens in every group; false, and nothing changes, when one
+  // has too few. Requires an empty holding without a promise.
   [[nodiscard]] bool Reserve(SequenceBlocks* sequence, int64_t tokens);
 
-  // Takes blocks until the tables cover `tokens` tokens, promised ones first, and writes each one as an append of
-  // `slot`. Unless kDone nothing has changed.
+  // Takes blocks until the tables cover `tokens` tokens, promised ones first, and writes each one
+  // as an append of `slot`. Unless kDone nothing has changed.
   [[nodiscard]] Growth Grow(SequenceBlocks* sequence, int64_t tokens, SlotId slot,
                             std::vector<BlockAppend>* appends);
 
-  // Tokens before `position` are committed by step `done`, which has completed: window groups give back what no
-  // later position reads. Blocks that come back count for the promise again.
+  // Tokens before `position` are committed by step `done`, which has completed: window groups give
+  // back what no later position reads. Blocks that come back count for the promise again.
   void ReleasePassed(SequenceBlocks* sequence, int64_t position, StepId done);
 
-  // Gives back all blocks and the promise. `last_use`: the last submitted step that touches the sequence.
+  // Gives back all blocks and the promise. `last_use`: the last submitted step that touches the
+  // sequence.
   void Release(SequenceBlocks* sequence, StepId last_use);
 
   void CompleteSteps(StepId step);

@@ -33,8 +33,8 @@ class FaultWritableFile final : public WritableFile {
 
   Status Write(std::span<const std::byte> bytes) override {
     TANDEM_RETURN_IF_ERROR(fs_.Next("write", path_));
-    const auto allowed = static_cast<size_t>(
-        std::min(fs_.write_budget_, static_cast<int64_t>(bytes.size())));
+    const auto allowed =
+        static_cast<size_t>(std::min(fs_.write_budget_, static_cast<int64_t>(bytes.size())));
     TANDEM_RETURN_IF_ERROR(base_->Write(bytes.first(allowed)));
     fs_.write_budget_ -= static_cast<int64_t>(allowed);
     if (allowed == bytes.size()) return OkStatus();

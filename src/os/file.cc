@@ -86,7 +86,9 @@ Result<Descriptor> OpenPath(const std::string& path, int flags, mode_t mode,
   return Descriptor(fd);
 }
 
-int64_t NsOf(const struct timespec& t) { return int64_t{t.tv_sec} * kNsPerSecond + t.tv_nsec; }
+int64_t NsOf(const struct timespec& t) {
+  return int64_t{t.tv_sec} * kNsPerSecond + t.tv_nsec;
+}
 
 Result<FileStamp> StampOf(const Descriptor& fd, const std::string& path) {
   struct stat s;
@@ -306,7 +308,8 @@ void MappedFile::Prefetch() const {
 }
 
 FileSystem& RealFileSystem() {
-  static RealFileSystemImpl* const instance = new RealFileSystemImpl();  // never destroyed: no order at exit
+  static RealFileSystemImpl* const instance =
+      new RealFileSystemImpl();  // never destroyed: no order at exit
   return *instance;
 }
 
@@ -332,7 +335,8 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(FileSystem& fs, const std
 
 AtomicFile::~AtomicFile() {
   file_.reset();
-  if (!renamed_) static_cast<void>(fs_.Remove(temp_path_));  // nobody to tell; the name says what it is
+  if (!renamed_)
+    static_cast<void>(fs_.Remove(temp_path_));  // nobody to tell; the name says what it is
 }
 
 Status AtomicFile::Write(std::span<const std::byte> bytes) {
@@ -358,8 +362,8 @@ Result<std::string> ReadSmallFile(FileSystem& fs, const std::string& path, size_
     const size_t have = text.size();
     text.resize(have + std::min(kPiece, max_bytes + 1 - have));
     const std::span<char> room(text.data() + have, text.size() - have);
-    TANDEM_ASSIGN_OR_RETURN(const size_t n, file->ReadSome(static_cast<int64_t>(have),
-                                                           std::as_writable_bytes(room)));
+    TANDEM_ASSIGN_OR_RETURN(
+        const size_t n, file->ReadSome(static_cast<int64_t>(have), std::as_writable_bytes(room)));
     text.resize(have + n);
     if (text.size() > max_bytes) {
       return OutOfRangeError("{} is longer than {} bytes", path, max_bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -60,20 +61,21 @@ std::optional<int64_t> ReadNumber(FileSystem& fs, const std::string& path) {
 
 // File names of one version of control groups.
 struct CgroupFiles {
-  std::string_view limits[2];
+  std::string_view hard_limit;
+  std::string_view throttle_limit;  // beyond it the group is slowed down; empty: none
   std::string_view usage;
   std::string_view reclaimable;  // field of memory.stat
 };
-constexpr CgroupFiles kVersion2 = {{"memory.max", "memory.high"}, "memory.current", "inactive_file "};
-constexpr CgroupFiles kVersion1 = {
-    {"memory.limit_in_bytes", "memory.soft_limit_in_bytes.unused"}, "memory.usage_in_bytes",
-    "total_inactive_file "};
+constexpr CgroupFiles kVersion2 = {"memory.max", "memory.high", "memory.current", "inactive_file "};
+constexpr CgroupFiles kVersion1 = {"memory.limit_in_bytes", "", "memory.usage_in_bytes",
+                                   "total_inactive_file "};
 
 void ApplyGroup(FileSystem& fs, const std::string& directory, const CgroupFiles& files,
                 MemoryInfo& info) {
   int64_t limit = std::numeric_limits<int64_t>::max();
   std::string source;
-  for (const std::string_view name : files.limits) {
+  for (const std::string_view name : {files.hard_limit, files.throttle_limit}) {
+    if (name.empty()) continue;
     const std::string path = fmt::format("{}/{}", directory, name);
     const std::optional<int64_t> value = ReadNumber(fs, path);
     if (value && *value < limit) {
@@ -89,8 +91,7 @@ void ApplyGroup(FileSystem& fs, const std::string& directory, const CgroupFiles&
   const std::optional<int64_t> used = ReadNumber(fs, fmt::format("{}/{}", directory, files.usage));
   if (!used) return;
   int64_t reclaimable = 0;
-  const Result<std::string> stat =
-      ReadSmallFile(fs, directory + "/memory.stat", kMaxProcBytes);
+  const Result<std::string> stat = ReadSmallFile(fs, directory + "/memory.stat", kMaxProcBytes);
   if (stat.ok()) reclaimable = std::min(Field(*stat, files.reclaimable).value_or(0), *used);
   const int64_t free = std::max<int64_t>(0, limit - (*used - reclaimable));
   info.available_bytes = std::min(info.available_bytes, free);
@@ -152,7 +153,9 @@ Result<MemoryInfo> ReadMemoryInfo(FileSystem& fs, const std::string& proc,
   return info;
 }
 
-int64_t ResidentBytes() { return ResidentBytes(RealFileSystem(), "/proc"); }
+int64_t ResidentBytes() {
+  return ResidentBytes(RealFileSystem(), "/proc");
+}
 
 int64_t ResidentBytes(FileSystem& fs, const std::string& proc) {
   const Result<std::string> text = ReadSmallFile(fs, proc + "/self/statm", kMaxProcBytes);

@@ -16,8 +16,8 @@
 namespace tandem {
 
 struct MemoryInfo {
-  int64_t limit_bytes = 0;      // min of physical memory and every control group from ours to the root
-  std::string limited_by;       // "physical memory", or the file that holds the limit
+  int64_t limit_bytes = 0;  // min of physical memory and every control group from ours to the root
+  std::string limited_by;   // "physical memory", or the file that holds the limit
   int64_t available_bytes = 0;  // may still be used without swapping, by the same limits
 };
 

@@ -8,26 +8,33 @@ constexpr bool kYes = true;
 // [from][to], both in the order of the enum.
 constexpr bool kMoves[kNumRequestStates][kNumRequestStates] = {
     // queued prefill decode preempted finished cancelled failed
-    {kNo, kYes, kNo, kNo, kNo, kYes, kYes},    // queued
-    {kNo, kNo, kYes, kYes, kNo, kYes, kYes},   // prefill
-    {kNo, kNo, kNo, kYes, kYes, kYes, kYes},   // decode
-    {kNo, kYes, kNo, kNo, kYes, kYes, kYes},   // preempted: a token in flight may be its last
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},       // finished
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},       // cancelled
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},       // failed
+    {kNo, kYes, kNo, kNo, kNo, kYes, kYes},   // queued
+    {kNo, kNo, kYes, kYes, kNo, kYes, kYes},  // prefill
+    {kNo, kNo, kNo, kYes, kYes, kYes, kYes},  // decode
+    {kNo, kYes, kNo, kNo, kYes, kYes, kYes},  // preempted: a token in flight may be its last
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // finished
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // cancelled
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // failed
 };
 
 }  // namespace
 
 std::string_view NameOf(RequestState state) {
   switch (state) {
-    case RequestState::kQueued: return "queued";
-    case RequestState::kPrefill: return "prefill";
-    case RequestState::kDecode: return "decode";
-    case RequestState::kPreempted: return "preempted";
-    case RequestState::kFinished: return "finished";
-    case RequestState::kCancelled: return "cancelled";
-    case RequestState::kFailed: return "failed";
+    case RequestState::kQueued:
+      return "queued";
+    case RequestState::kPrefill:
+      return "prefill";
+    case RequestState::kDecode:
+      return "decode";
+    case RequestState::kPreempted:
+      return "preempted";
+    case RequestState::kFinished:
+      return "finished";
+    case RequestState::kCancelled:
+      return "cancelled";
+    case RequestState::kFailed:
+      return "failed";
   }
   return "unknown";
 }

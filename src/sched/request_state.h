@@ -1,6 +1,6 @@
 // What: RequestState: where a request stands, and which moves are allowed (spec S1).
-// Not here: who moves it and why (scheduler.h). States of later roles (awaiting-kv, sending, awaiting-prefix,
-//   waiting-on-tool) join this table with the features that enter them.
+// Not here: who moves it and why (scheduler.h). States of later roles (awaiting-kv, sending,
+//   awaiting-prefix, waiting-on-tool) join this table with the features that enter them.
 // Threads: values.
 #pragma once
 
@@ -31,6 +31,8 @@ inline bool IsWaiting(RequestState s) {
 inline bool IsRunning(RequestState s) {
   return s == RequestState::kPrefill || s == RequestState::kDecode;
 }
-inline bool IsEnd(RequestState s) { return !IsWaiting(s) && !IsRunning(s); }
+inline bool IsEnd(RequestState s) {
+  return !IsWaiting(s) && !IsRunning(s);
+}
 
 }  // namespace tandem

@@ -14,7 +14,9 @@ int32_t MaxRowTokens(const SchedulerConfig& config) {
   return std::min(config.chunk_tokens, config.token_budget);
 }
 
-int32_t StepsInFlight(const SchedulerConfig& config) { return config.pipeline_depth + 1; }
+int32_t StepsInFlight(const SchedulerConfig& config) {
+  return config.pipeline_depth + 1;
+}
 
 Status ValidateSampling(const SamplingParams& p) {
   if (!std::isfinite(p.temperature) || p.temperature < 0) {
@@ -74,11 +76,11 @@ Status Scheduler::Validate(const Request& request) const {
   const int64_t output = request.max_output_tokens.value_or(1);
   if (prompt + output > max_context_tokens_) {
     return OutOfRangeError(
-        "the request needs {} tokens (prompt {}, output {}{}), at most {} fit (the model's context is "
+        "the request needs {} tokens (prompt {}, output {}{}), at most {} fit (the model's context "
+        "is "
         "{}, the KV memory holds {})",
         prompt + output, prompt, request.max_output_tokens ? "" : "at least ", output,
-        max_context_tokens_, config_.context_length,
-        pools_.MaxTokens(int64_t{1} << 40));
+        max_context_tokens_, config_.context_length, pools_.MaxTokens(int64_t{1} << 40));
   }
   for (TokenId token : request.prompt) {
     if (token.value() < 0 || token.value() >= config_.vocab_size) {
@@ -101,8 +103,10 @@ Status Scheduler::Enqueue(Request request) {
   return OkStatus();
 }
 
-void Scheduler::AppendToken(SequenceIndex index, TokenId token) {
-  store_.at(index).tokens.push_back(token);
+void Scheduler::AppendToken(SequenceIndex index, TokenId token, TimeNs now) {
+  Sequence& s = store_.at(index);
+  s.tokens.push_back(token);
+  if (s.outputs() == 1) s.times.first_token = now;
 }
 
 void Scheduler::Move(Sequence* sequence, RequestState to) {
@@ -197,8 +201,7 @@ Scheduler::Blocks Scheduler::EnsureBlocks(SequenceIndex index, Draft* draft) {
   for (;;) {
     const Sequence& s = store_.at(index);
     SequenceBlocks* blocks = &slots_[static_cast<size_t>(s.slot.value())].blocks;
-    const Growth growth =
-        pools_.Grow(blocks, s.next_position + 1, s.slot, &draft->plan->appends);
+    const Growth growth = pools_.Grow(blocks, s.next_position + 1, s.slot, &draft->plan->appends);
     if (growth == Growth::kDone) return Blocks::kReady;
     // Whoever lacks a block comes before whoever has not started.
     draft->admit = false;
@@ -215,8 +218,8 @@ std::optional<SequenceIndex> Scheduler::PickVictim(SequenceIndex index) const {
   const auto last = std::find_if(running_.rbegin(), running_.rend(), preemptible);
   if (last == running_.rend()) return std::nullopt;
   if (*last != index) return *last;
-  // The last one itself. Its blocks help only another request that grows on demand; if there is none, it keeps
-  // them and waits for one with a limit to finish.
+  // The last one itself. Its blocks help only another request that grows on demand; if there is
+  // none, it keeps them and waits for one with a limit to finish.
   const bool alone = std::find_if(last + 1, running_.rend(), preemptible) == running_.rend();
   return alone ? std::nullopt : std::optional(index);
 }
@@ -243,11 +246,11 @@ void Scheduler::AdmitFromQueue(TimeNs now, Draft* draft) {
     slot.sequence = index;
     store_.Unlink(index);
     running_.push_back(index);
+    if (s.state == RequestState::kQueued) s.times.admitted = now;
     Move(&s, RequestState::kPrefill);
     s.slot = slot_id;
     s.joined = true;
     s.tokens.reserve(static_cast<size_t>(tokens) + 1);
-    if (s.times.admitted == 0) s.times.admitted = now;
     draft->plan->joins.push_back({slot_id, s.request.id, 0, s.request.sampling});
     PlanChunk(index, draft);
   }
@@ -325,7 +328,8 @@ const StepOutcome& Scheduler::Refused(const StepPlan& plan) {
 }
 
 Status Scheduler::CheckResult(const StepResult& result) const {
-  if (flights_count_ == 0) return InternalError("result of step {}, none is in flight", result.step);
+  if (flights_count_ == 0)
+    return InternalError("result of step {}, none is in flight", result.step);
   const Flight& flight = FlightAt(0);
   if (result.step != flight.step) {
     return InternalError("result of step {}, expected {}", result.step, flight.step);
@@ -406,10 +410,10 @@ Status Scheduler::CheckSequences() const {
         slots_[static_cast<size_t>(s.slot.value())].sequence != SequenceIndex(i)) {
       return InternalError("slot {} does not hold sequence {}", s.slot, i);
     }
-    if (s.next_position > s.length() || s.outputs() > s.outputs_max ||
-        (s.state == RequestState::kDecode) != (IsRunning(s.state) && s.next_position >= s.known() - 1
-                                               && s.samples_in_flight + s.outputs() > 0 &&
-                                               s.length() - s.next_position == 1)) {
+    const bool decode = s.state == RequestState::kDecode;
+    if (s.outputs() > s.outputs_max || s.next_position >= s.length() ||
+        (decode && s.length() - s.next_position != 1) ||
+        (s.state == RequestState::kPrefill && s.samples_in_flight != 0)) {
       return InternalError("sequence {} is {} at position {} of {}", i, NameOf(s.state),
                            s.next_position, s.length());
     }

@@ -20,18 +20,20 @@ struct SchedulerConfig {
   // Prompts may hold token ids 0 .. vocab_size-1.
   int32_t vocab_size = 0;
 
-  // Steps that are submitted before the tokens of their predecessor are known: 0 waits for every result; 1 hides
-  // the host's work behind the device's and wastes one row per request that stops by itself.
+  // Steps that are submitted before the tokens of their predecessor are known: 0 waits for every
+  // result; 1 hides the host's work behind the device's and wastes one row per request that stops
+  // by itself.
   int32_t pipeline_depth = 1;
 
-  // The three limits of a step (spec S2), independent of each other. 16 rows keep the weights' reads of a small
-  // CPU model amortised; 512 tokens are a step of tens of ms there; a chunk may take the whole budget.
+  // The three limits of a step (spec S2), independent of each other. 16 rows keep the weights'
+  // reads of a small CPU model amortised; 512 tokens are a step of tens of ms there; a chunk may
+  // take the whole budget.
   int32_t max_running = 16;
   int32_t token_budget = 512;  // at least max_running: every running request decodes in every step
   int32_t chunk_tokens = 512;
 
-  // A request without a stated limit is promised its prompt and this many tokens more; beyond them it grows on
-  // demand and may be preempted (spec S6). 0: blocks for the known tokens only.
+  // A request without a stated limit is promised its prompt and this many tokens more; beyond them
+  // it grows on demand and may be preempted (spec S6). 0: blocks for the known tokens only.
   int32_t reserve_tokens = 1024;
 
   // Arrivals are refused while this many requests wait.

@@ -1,10 +1,12 @@
-// What: Sequence: one request on its way through the scheduler; SequenceStore: all of them in a slab of fixed size,
-//   with the waiting queue threaded through it and a look-up by request id.
+// What: Sequence: one request on its way through the scheduler; SequenceStore: all of them in a
+//   slab of fixed size, with the waiting queue threaded through it and a look-up by request id.
 // Not here: decisions (scheduler.h).
 // Threads: the engine's thread.
-// Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once) or running; serials of
-//   live entries are unique and never reused, so a reference {index, serial} to an ended sequence finds nothing.
-// Cost: O(1), allocation only in Add. The id look-up is never iterated, so its order decides nothing.
+// Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once) or
+//   running; serials of live entries are unique and never reused, so a reference {index, serial} to
+//   an ended sequence finds nothing.
+// Cost: O(1), allocation only in Add. The id look-up is never iterated, so its order decides
+//   nothing.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +29,23 @@ inline constexpr SlotId kNoSlot{-1};
 struct Sequence {
   Request request;  // without the prompt, which is the beginning of `tokens`
   RequestState state = RequestState::kQueued;
-  uint64_t serial = 0;             // 0: the entry is free
-  std::vector<TokenId> tokens;     // known: prompt, then outputs
+  uint64_t serial = 0;          // 0: the entry is free
+  std::vector<TokenId> tokens;  // known: prompt, then outputs
   int32_t prompt_tokens = 0;
-  int32_t outputs_max = 0;         // stated limit, or what the context allows
+  int32_t outputs_max = 0;  // stated limit, or what the context allows
 
-  // Progress. Positions [0, next_position) are planned, [0, computed) have been run at some time (preemption does
-  // not lower it).
+  // Progress. Positions [0, next_position) are planned, [0, computed) have been run at some time
+  // (preemption does not lower it).
   int32_t next_position = 0;
   int32_t computed = 0;
   int32_t rows_in_flight = 0;
-  int32_t samples_in_flight = 0;   // of these rows, those that choose a token
-  StepId sampled_step;             // the last row that chooses a token
+  int32_t samples_in_flight = 0;  // of these rows, those that choose a token
+  StepId sampled_step;            // the last row that chooses a token
   int32_t sampled_row = 0;
-  StepId last_step;                // last submitted step with a row of this sequence
+  StepId last_step;  // last submitted step with a row of this sequence
 
-  SlotId slot = kNoSlot;           // while running
-  bool joined = false;             // the executor knows the slot (or will, with the step in planning)
+  SlotId slot = kNoSlot;  // while running
+  bool joined = false;    // the executor knows the slot (or will, with the step in planning)
   RequestTimes times;
 
   SequenceIndex queue_next{-1};
@@ -64,7 +66,8 @@ class SequenceStore {
  public:
   explicit SequenceStore(int32_t capacity);
 
-  // Takes an entry in state kQueued at the end of the queue. Requires a free entry and an unused id.
+  // Takes an entry in state kQueued at the end of the queue. Requires a free entry and an unused
+  // id.
   SequenceIndex Add(Request request, int32_t outputs_max);
   // Frees an entry that is on no list.
   void Remove(SequenceIndex index);

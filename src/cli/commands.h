@@ -1,0 +1,22 @@
+// What: the commands of the binary.
+// Not here: their flags (options.h).
+// Threads: one; a command starts and joins its own.
+#pragma once
+
+#include "cli/options.h"
+
+namespace tandem {
+
+// Parses the command line and runs what it says; the value is the process's exit status: 0, 1 (failed) or 2 (wrong usage).
+int RunCommandLine(int argc, const char* const* argv);
+
+// Each prints its own errors to stderr as "tandem: MESSAGE".
+int RunTerminal(const Options& options);
+int RunServe(const Options& options);
+int RunInspect(const Options& options);
+int RunBench(const Options& options);
+
+// Prints an error as above; returns 1.
+int Fail(const Status& status);
+
+}  // namespace tandem

@@ -1,0 +1,145 @@
+#include "cli/engine_host.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace tandem {
+
+Result<std::unique_ptr<EngineHost>> EngineHost::Create(const EngineConfig& config,
+                                                       StepExecutor* executor, const Clock* clock) {
+  std::unique_ptr<EngineHost> host(new EngineHost(config, executor, clock));
+  TANDEM_ASSIGN_OR_RETURN(host->engine_, Engine::Create(config, executor, host.get()));
+  executor->SetOnFinished([h = host.get()] { h->Wake(); });
+  host->PublishStats();
+  host->thread_ = std::thread([h = host.get()] { h->Loop(); });
+  return host;
+}
+
+EngineHost::EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock)
+    : max_queue_(config.max_queue), executor_(executor), clock_(clock) {}
+
+EngineHost::~EngineHost() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+    wake_.NotifyOne();
+  }
+  thread_.join();
+}
+
+Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSink> sink) {
+  TANDEM_RETURN_IF_ERROR(engine_->ValidateRequest(request));
+  request.id = RequestId(next_id_.fetch_add(1));
+  request.arrival = clock_->Now();
+  const RequestId id = request.id;
+  MutexLock lock(mutex_);
+  if (admission_stopped_ || ending_) return UnavailableError("the server is shutting down");
+  if (stats_.requests_waiting + static_cast<int32_t>(inbox_.size()) >= max_queue_) {
+    refused_.fetch_add(1);
+    return ResourceExhaustedError("the queue is full: {} requests wait; try again later", max_queue_);
+  }
+  const TimeNs at = request.arrival;
+  inbox_.push_back({Event{at, ArrivalEvent{std::move(request)}}, std::move(sink)});
+  wake_.NotifyOne();
+  return id;
+}
+
+void EngineHost::Cancel(RequestId id) {
+  MutexLock lock(mutex_);
+  inbox_.push_back({Event{clock_->Now(), CancelEvent{id}}, nullptr});
+  wake_.NotifyOne();
+}
+
+int32_t EngineHost::max_context_tokens() const { return engine_->max_context_tokens(); }
+
+EngineStats EngineHost::stats() const {
+  MutexLock lock(mutex_);
+  EngineStats stats = stats_;
+  stats.requests_waiting += static_cast<int32_t>(inbox_.size());
+  stats.requests_refused += refused_.load();
+  stats.now = clock_->Now();
+  return stats;
+}
+
+void EngineHost::StopAdmission() {
+  MutexLock lock(mutex_);
+  admission_stopped_ = true;
+}
+
+void EngineHost::Wake() {
+  MutexLock lock(mutex_);
+  step_finished_ = true;
+  wake_.NotifyOne();
+}
+
+void EngineHost::Loop() {
+  std::vector<Input> inputs;
+  while (TakeInputs(&inputs)) {
+    for (Input& input : inputs) Handle(std::move(input));
+    inputs.clear();
+    PollResults();
+    engine_->Advance(clock_->Now());
+    PublishStats();
+  }
+}
+
+bool EngineHost::TakeInputs(std::vector<Input>* inputs) {
+  MutexLock lock(mutex_);
+  while (inbox_.empty() && !step_finished_ && !ending_) wake_.Wait(mutex_);
+  inputs->swap(inbox_);
+  step_finished_ = false;
+  if (!ending_) return true;
+  for (const auto& [id, sink] : sinks_) {
+    inputs->push_back({Event{clock_->Now(), CancelEvent{id}}, nullptr});
+  }
+  if (!inputs->empty()) return true;
+  if (engine_->steps_in_flight() == 0) return false;
+  while (!step_finished_) wake_.Wait(mutex_);
+  return true;
+}
+
+void EngineHost::Handle(Input input) {
+  const auto* arrival = std::get_if<ArrivalEvent>(&input.event.body);
+  RequestId id;
+  if (arrival != nullptr) {
+    id = arrival->request.id;
+    sinks_.emplace(id, std::move(input.sink));
+  }
+  const Status status = engine_->Handle(input.event);
+  if (!status.ok() && arrival != nullptr) FailRefused(id, status);
+}
+
+// Submit had accepted it, so its sink must hear how it ended.
+void EngineHost::FailRefused(RequestId id, const Status& status) {
+  RequestOutput output;
+  output.id = id;
+  output.finish = FinishReason::kFailed;
+  output.status = status;
+  OnOutput(output);
+}
+
+void EngineHost::PollResults() {
+  while (executor_->Poll(&result_)) {
+    Event event{clock_->Now(), ResultEvent{std::move(result_)}};
+    const Status status = engine_->Handle(event);
+    if (!status.ok()) LogError("engine: {}", status.ToString());
+    result_ = std::move(std::get<ResultEvent>(event.body).result);  // its memory serves the next poll
+  }
+}
+
+void EngineHost::PublishStats() {
+  const EngineStats stats = engine_->stats(clock_->Now());
+  MutexLock lock(mutex_);
+  stats_ = stats;
+}
+
+void EngineHost::OnOutput(const RequestOutput& output) {
+  const auto it = sinks_.find(output.id);
+  if (it == sinks_.end()) return;
+  it->second->OnOutput(output);
+  if (output.finish.has_value()) sinks_.erase(it);
+}
+
+}  // namespace tandem

@@ -1,0 +1,24 @@
+// What: Ctrl-C and termination requests as a counter that a waiting loop can look at.
+// Not here: what they mean to a command.
+// Threads: the handler runs on any thread; Count from any.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+// While one exists, SIGINT and SIGTERM are counted instead of ending the process. System calls that wait are
+// interrupted. At most one at a time.
+class InterruptCounter {
+ public:
+  InterruptCounter();
+  ~InterruptCounter();
+  InterruptCounter(const InterruptCounter&) = delete;
+  InterruptCounter& operator=(const InterruptCounter&) = delete;
+
+  // Signals since construction or the last Reset.
+  static int32_t Count();
+  static void Reset();
+};
+
+}  // namespace tandem

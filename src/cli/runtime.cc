@@ -1,0 +1,209 @@
+#include "cli/runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "cli/vocabulary_from_gguf.h"
+#include "device/cpu_device.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "model/spec_from_gguf.h"
+#include "os/cpu.h"
+#include "os/memory.h"
+
+namespace tandem {
+namespace {
+
+// A pool that cannot hold this many tokens of one sequence is of no use to anybody.
+constexpr int32_t kLeastContext = 512;
+// Of the memory that weights and activations leave, for the KV cache when no flag says more: the rest is for files that
+// the system caches and for other programs.
+constexpr double kKvShareOfRest = 0.5;
+// Rows of logits that one pass computes; a step with more runs in more slabs.
+constexpr int32_t kMaxLogitRows = 32;
+
+Result<std::string> ModelPath(const ModelOptions& options) {
+  if (!options.model_path.empty()) return options.model_path;
+  const char* path = std::getenv("TANDEM_DEFAULT_MODEL");
+  if (path != nullptr && *path != '\0') return std::string(path);
+  return InvalidArgumentError("no model: name one with -m FILE.gguf, or use ./run, which fetches a default");
+}
+
+std::string NameFromPath(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (name.size() > 5 && name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return name;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
+                                                 const LoadProgress& progress) {
+  TANDEM_RETURN_IF_ERROR(CheckCpuIsa());
+  std::unique_ptr<Runtime> runtime(new Runtime);
+  TANDEM_ASSIGN_OR_RETURN(const std::string path, ModelPath(options));
+  runtime->model_name_ = NameFromPath(path);
+  TANDEM_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(RealFileSystem(), path));
+  const auto load = [&]() -> Status {
+    TANDEM_RETURN_IF_ERROR(runtime->LoadText(file));
+    return runtime->LoadWeights(file, options, progress);
+  };
+  TANDEM_RETURN_IF_ERROR(load().WithContext(path));
+  TANDEM_RETURN_IF_ERROR(runtime->PlanMemory(options));
+  TANDEM_RETURN_IF_ERROR(runtime->Start(options));
+  return runtime;
+}
+
+Status Runtime::LoadText(const GgufFile& file) {
+  TANDEM_ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFromGguf(file));
+  const std::string source = vocabulary.chat_template;
+  const auto text_of = [&](std::optional<TokenId> id) {
+    return id.has_value() && static_cast<size_t>(id->value()) < vocabulary.tokens.size()
+               ? vocabulary.tokens[static_cast<size_t>(id->value())]
+               : std::string();
+  };
+  const std::string bos = text_of(vocabulary.bos);
+  const std::string eos = text_of(vocabulary.eos);
+  TANDEM_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Create(std::move(vocabulary)));
+  if (source.empty()) return OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(chat_template_, ChatTemplate::Create(source, bos, eos));
+  return OkStatus();
+}
+
+Status Runtime::LoadWeights(const GgufFile& file, const ModelOptions& options,
+                            const LoadProgress& progress) {
+  WeightsOptions weights;
+  weights.use_cache = !options.no_cache;
+  weights.progress = progress;
+  if (weights.use_cache) {
+    weights.cache_dir = options.cache_dir;
+    if (weights.cache_dir.empty()) {
+      TANDEM_ASSIGN_OR_RETURN(weights.cache_dir, UserCacheDir());
+    }
+  }
+  TANDEM_ASSIGN_OR_RETURN(spec_, LoadModelSpec(RealFileSystem(), file, weights.cache_dir, progress));
+  if (static_cast<size_t>(spec_.vocab_size) < tokenizer_->vocab_size()) {
+    return InvalidArgumentError("the tokenizer has {} tokens, the model's output {}",
+                                tokenizer_->vocab_size(), spec_.vocab_size);
+  }
+  for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
+    weights.shard = {rank, options.tensor_parallel};
+    TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ModelWeights> loaded,
+                            ModelWeights::Open(RealFileSystem(), file, spec_, weights));
+    weights_.push_back(std::move(loaded));
+  }
+  return OkStatus();
+}
+
+Status Runtime::PlanMemory(const ModelOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(shape_.numerics, NumericsFromName(options.numerics));
+  num_threads_ = options.threads > 0 ? options.threads : NumUsableProcessors();
+  shape_.spec = spec_;
+  shape_.tokens_per_block = options.block_tokens;
+  shape_.num_slots = options.max_seqs;
+  shape_.max_context = options.context_size > 0 ? std::min(options.context_size, spec_.context_length)
+                                                : spec_.context_length;
+  shape_.max_in_flight = 2;  // pipeline depth 1
+  shape_.num_threads = std::max(1, num_threads_ / options.tensor_parallel);
+  shape_.slab = {options.slab_tokens, kMaxLogitRows};
+
+  if (options.memory.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(const MemoryInfo info, ReadMemoryInfo());
+    memory_.limit = info.limit_bytes;
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(memory_.limit, ParseBytes(options.memory));
+  }
+  memory_.runtime = kProcessBytes;
+  std::vector<StateGroup> all_groups;  // of every rank: blocks are counted once, bytes on each
+  for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
+    const Shard shard{rank, options.tensor_parallel};
+    const ModelWeights& weights = *weights_[static_cast<size_t>(rank)];
+    TANDEM_ASSIGN_OR_RETURN(const auto groups, MakeStateGroups(spec_, shape_.numerics,
+                                                               shape_.tokens_per_block, shard));
+    TANDEM_ASSIGN_OR_RETURN(const auto model, MakeModel(spec_, weights, shape_.numerics, shard));
+    shape_.num_blocks.assign(groups.size(), 0);
+    const RankBytes bytes = BytesOfRank(shape_, *model, groups);
+    memory_.weights += weights.resident_bytes();
+    memory_.activations += bytes.activations;
+    memory_.runtime += bytes.runtime;
+    all_groups.insert(all_groups.end(), groups.begin(), groups.end());
+  }
+  TANDEM_RETURN_IF_ERROR(memory_.Check());
+
+  int64_t kv_bytes = 0;
+  if (options.kv_memory.empty()) {
+    kv_bytes = static_cast<int64_t>(kKvShareOfRest * static_cast<double>(memory_.limit - memory_.total()));
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(kv_bytes, ParseBytes(options.kv_memory));
+  }
+  // All ranks have the same groups, so a block of the model takes the same bytes on each.
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> blocks,
+      ChooseBlocks(all_groups, kv_bytes, options.max_seqs, shape_.max_context,
+                   std::min(shape_.max_context, kLeastContext)));
+  shape_.num_blocks.assign(blocks.begin(), blocks.begin() + static_cast<int64_t>(shape_.num_blocks.size()));
+  for (size_t i = 0; i < all_groups.size(); ++i) {
+    memory_.kv += all_groups[i].BlockBytes() * shape_.num_blocks[i % shape_.num_blocks.size()];
+  }
+  return memory_.Check();
+}
+
+Status Runtime::Start(const ModelOptions& options) {
+  std::vector<Device*> devices;
+  for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
+    devices_.push_back(MakeCpuDevice({shape_.num_threads, {}}));
+    devices.push_back(devices_.back().get());
+  }
+  if (options.tensor_parallel > 1) {
+    TANDEM_ASSIGN_OR_RETURN(group_, InProcessGroup::Create(devices, int64_t{shape_.slab.max_tokens} *
+                                                                        spec_.hidden_dim));
+  }
+  std::vector<RankConfig> ranks;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    Communicator* communicator = &single_rank_;
+    if (group_ != nullptr) communicator = group_->communicator(static_cast<int32_t>(rank));
+    ranks.push_back({devices[rank], weights_[rank].get(), communicator});
+  }
+  TANDEM_ASSIGN_OR_RETURN(executor_, DeviceExecutor::Create(ranks, shape_));
+
+  TANDEM_ASSIGN_OR_RETURN(const auto groups,
+                          MakeStateGroups(spec_, shape_.numerics, shape_.tokens_per_block, {}));
+  EngineConfig config;
+  for (size_t g = 0; g < groups.size(); ++g) config.groups.push_back({groups[g], shape_.num_blocks[g]});
+  config.context_length = shape_.max_context;
+  config.vocab_size = spec_.vocab_size;
+  config.pipeline_depth = shape_.max_in_flight - 1;
+  config.max_running = options.max_seqs;
+  config.token_budget = std::max(options.token_budget, options.max_seqs);
+  config.chunk_tokens = options.chunk_tokens;
+  config.reserve_tokens = options.reserve_tokens;
+  config.max_queue = options.max_queue;
+  TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor_.get(), &clock_));
+
+  return CountCost(groups);
+}
+
+Status Runtime::CountCost(std::span<const StateGroup> groups) {
+  TANDEM_ASSIGN_OR_RETURN(
+      const PackedMatrix output,
+      weights_[0]->Matrix(spec_.tied_embeddings ? "token_embd.weight" : "output.weight"));
+  const int64_t output_bytes = PackedBytes(output.dtype, output.rows, output.cols);
+  TANDEM_ASSIGN_OR_RETURN(const PackedMatrix embedding, weights_[0]->Matrix("token_embd.weight"));
+  const int64_t embedding_bytes =
+      spec_.tied_embeddings ? 0 : PackedBytes(embedding.dtype, embedding.rows, embedding.cols);
+  int64_t all_bytes = 0;
+  for (const auto& weights : weights_) all_bytes += weights->resident_bytes();
+  const auto copies = static_cast<int64_t>(weights_.size());  // each rank holds these whole
+  cost_ = CostOfModel(spec_, groups, all_bytes - copies * (output_bytes + embedding_bytes),
+                      copies * output_bytes);
+  return OkStatus();
+}
+
+std::vector<TokenId> Runtime::StopTokens() const {
+  std::vector<TokenId> tokens = tokenizer_->vocabulary().more_end_tokens;
+  if (tokenizer_->eos().has_value()) tokens.push_back(*tokenizer_->eos());
+  return tokens;
+}
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+// What: Runtime: a loaded model ready for requests: file, tokenizer, weights, devices, executor, engine; built in
+//   dependency order from one set of options.
+// Not here: HTTP and the terminal, which use it.
+// Threads: Create and destruction on one thread; what the accessors return as their own headers say.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cli/engine_host.h"
+#include "cli/options.h"
+#include "core/cost.h"
+#include "exec/device_executor.h"
+#include "exec/in_process_group.h"
+#include "exec/memory_plan.h"
+#include "model/gguf.h"
+#include "model/weights.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+class Runtime {
+ public:
+  // `progress` follows the packing of weights, which the first start of a model does. Errors name the file or the flag.
+  static Result<std::unique_ptr<Runtime>> Create(const ModelOptions& options,
+                                                 const LoadProgress& progress);
+
+  EngineHost& engine() { return *host_; }
+  const Clock& clock() const { return clock_; }
+  const ModelSpec& spec() const { return spec_; }
+  Numerics numerics() const { return shape_.numerics; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null when the model has none.
+  const ChatTemplate* chat_template() const { return chat_template_.get(); }
+  const ModelCost& cost() const { return cost_; }
+  const MemoryPlan& memory() const { return memory_; }
+  int32_t num_threads() const { return num_threads_; }
+  // The file's name without folder and ending.
+  const std::string& model_name() const { return model_name_; }
+  // Ends of an answer: what the vocabulary names.
+  std::vector<TokenId> StopTokens() const;
+
+ private:
+  Runtime() = default;
+  Status LoadText(const GgufFile& file);
+  Status LoadWeights(const GgufFile& file, const ModelOptions& options, const LoadProgress& progress);
+  Status PlanMemory(const ModelOptions& options);
+  Status Start(const ModelOptions& options);
+  Status CountCost(std::span<const StateGroup> groups);
+
+  SteadyClock clock_;
+  std::string model_name_;
+  ModelSpec spec_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_template_;
+  int32_t num_threads_ = 1;
+  RankShape shape_;
+  MemoryPlan memory_;
+  ModelCost cost_;
+  std::vector<std::unique_ptr<ModelWeights>> weights_;  // per rank
+  std::vector<std::unique_ptr<Device>> devices_;        // per rank
+  SingleRank single_rank_;
+  std::unique_ptr<InProcessGroup> group_;  // with several ranks
+  std::unique_ptr<DeviceExecutor> executor_;
+  std::unique_ptr<EngineHost> host_;
+};
+
+}  // namespace tandem

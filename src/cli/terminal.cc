@@ -1,0 +1,257 @@
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <deque>
+#include <iostream>
+#include <iterator>
+#include <random>
+
+#include "base/thread_annotations.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/line_editor.h"
+#include "cli/progress_bar.h"
+
+namespace tandem {
+namespace {
+
+// How often a loop that waits for tokens looks for Ctrl-C.
+constexpr TimeNs kInterruptPollInterval = 20 * kNsPerMs;
+
+// Runs tasks posted by other threads on the thread that waits. Shared with the posted closures, which may outlive the
+// waiting call.
+class TaskQueue {
+ public:
+  void Post(std::function<void()> task) TANDEM_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+    wake_.NotifyOne();
+  }
+  // Runs what has been posted; waits at most `timeout` for the first task.
+  void RunFor(TimeNs timeout) TANDEM_EXCLUDES(mutex_) {
+    std::deque<std::function<void()>> tasks;
+    {
+      MutexLock lock(mutex_);
+      if (tasks_.empty()) wake_.WaitFor(mutex_, timeout);
+      tasks.swap(tasks_);
+    }
+    for (const auto& task : tasks) task();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void()>> tasks_ TANDEM_GUARDED_BY(mutex_);
+};
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+bool OnTerminal() { return isatty(STDOUT_FILENO) != 0; }
+
+}  // namespace
+
+Conversation::Conversation(Runtime* runtime, const TerminalOptions& options)
+    : runtime_(runtime),
+      options_(options),
+      seed_(options.seed.has_value() ? *options.seed : std::random_device{}()),
+      system_(options.system) {
+  Reset();
+}
+
+void Conversation::SetSystem(const std::string& system) {
+  system_ = system;
+  Reset();
+}
+
+void Conversation::Reset() {
+  messages_ = nlohmann::ordered_json::array();
+  if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+  context_tokens_ = 0;
+}
+
+Result<std::vector<TokenId>> Conversation::PromptTokens(const std::string& text,
+                                                        nlohmann::ordered_json* messages) const {
+  const Tokenizer& tokenizer = runtime_->tokenizer();
+  if (options_.raw) return tokenizer.Encode(text, {.add_special = true});
+  if (runtime_->chat_template() == nullptr) {
+    return FailedPreconditionError("the model has no chat template: use --raw to complete a text");
+  }
+  messages->push_back({{"role", "user"}, {"content", text}});
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::string rendered,
+      runtime_->chat_template()->Render(*messages, {.add_generation_prompt = true}));
+  return tokenizer.Encode(rendered, {.parse_special = true});
+}
+
+Result<Conversation::Answer> Conversation::Ask(const std::string& text) {
+  nlohmann::ordered_json messages = messages_;
+  TANDEM_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(text, &messages));
+  TANDEM_ASSIGN_OR_RETURN(Answer answer, Generate(std::move(prompt)));
+  if (!options_.raw) {
+    messages.push_back({{"role", "assistant"}, {"content", answer.text}});
+    messages_ = std::move(messages);
+  }
+  context_tokens_ = answer.usage.prompt_tokens + answer.usage.completion_tokens;
+  return answer;
+}
+
+Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt) {
+  TextGeneration::Options generation;
+  Request& request = generation.request;
+  request.prompt = std::move(prompt);
+  request.max_output_tokens = options_.max_tokens;
+  request.stop_tokens = runtime_->StopTokens();
+  request.sampling = {options_.temperature, options_.top_k, options_.top_p, seed_};
+
+  Answer answer;
+  TimeNs first = 0;
+  TimeNs last = 0;
+  Status status;
+  bool finished = false;
+  const auto tasks = std::make_shared<TaskQueue>();
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::shared_ptr<TextGeneration> running,
+      TextGeneration::Start(
+          runtime_->engine(), runtime_->tokenizer(), std::move(generation),
+          [tasks](std::function<void()> task) { tasks->Post(std::move(task)); },
+          [&](const TextOutput& output) {
+            Print(output.delta);
+            answer.text += output.delta;
+            answer.usage = output.usage;
+            if (output.new_tokens > 0) {
+              last = runtime_->clock().Now();
+              if (first == 0) first = last;
+            }
+            finished = output.finish.has_value();
+            status = output.status;
+          }));
+  while (!finished) {
+    tasks->RunFor(kInterruptPollInterval);
+    if (InterruptCounter::Count() > 0 && !answer.interrupted) {
+      answer.interrupted = true;
+      running->Cancel();
+    }
+  }
+  TANDEM_RETURN_IF_ERROR(status);
+  if (answer.usage.completion_tokens > 1 && last > first) {
+    answer.tokens_per_second = (answer.usage.completion_tokens - 1) /
+                               (static_cast<double>(last - first) / static_cast<double>(kNsPerS));
+  }
+  return answer;
+}
+
+namespace {
+
+constexpr const char* kHelp =
+    "/help           this list\n"
+    "/system TEXT    set the system message and start over\n"
+    "/reset          forget the conversation\n"
+    "/exit, Ctrl-D   leave\n"
+    "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.\n";
+
+// One message: several lines when they end in a backslash.
+LineEditor::Line ReadMessage(LineEditor& editor) {
+  LineEditor::Line message = editor.Read("> ");
+  while (message.end == LineEditor::End::kLine && message.text.ends_with('\\')) {
+    const LineEditor::Line next = editor.Read(". ");
+    if (next.end != LineEditor::End::kLine) return next;
+    message.text.back() = '\n';
+    message.text += next.text;
+  }
+  return message;
+}
+
+// True when `text` was a command; *leave when it ends the chat.
+bool RunChatCommand(const std::string& text, Conversation& conversation, bool* leave) {
+  if (!text.starts_with('/')) return false;
+  if (text == "/exit" || text == "/quit") {
+    *leave = true;
+  } else if (text == "/help") {
+    Print(kHelp);
+  } else if (text == "/reset") {
+    conversation.Reset();
+  } else if (text.starts_with("/system ")) {
+    conversation.SetSystem(text.substr(8));
+  } else {
+    Print("unknown command " + text + "; /help lists them\n");
+  }
+  return true;
+}
+
+void PrintAnswerFigures(const Conversation& conversation, const Conversation::Answer& answer,
+                        int32_t max_context) {
+  fmt::print(stderr, "\x1b[2m[{} tokens, {:.0f} tokens/s, context {} of {}]\x1b[0m\n",
+             answer.usage.completion_tokens, answer.tokens_per_second, conversation.context_tokens(),
+             max_context);
+}
+
+int Chat(Runtime& runtime, const TerminalOptions& options) {
+  Conversation conversation(&runtime, options);
+  LineEditor editor;
+  fmt::print("{}: /help lists commands, Ctrl-D leaves.\n", runtime.model_name());
+  bool leave = false;
+  while (!leave) {
+    const LineEditor::Line line = ReadMessage(editor);
+    if (line.end == LineEditor::End::kEndOfInput) break;
+    if (line.end == LineEditor::End::kInterrupted) {
+      Print("\nCtrl-D or /exit leaves.\n");
+      continue;
+    }
+    if (line.text.find_first_not_of(" \t\n") == std::string::npos) continue;
+    editor.Remember(line.text);
+    if (RunChatCommand(line.text, conversation, &leave)) continue;
+    InterruptCounter::Reset();
+    const auto answer = conversation.Ask(line.text);
+    Print("\n");
+    if (!answer.ok()) {
+      Fail(answer.status());
+    } else if (OnTerminal()) {
+      PrintAnswerFigures(conversation, *answer, runtime.engine().max_context_tokens());
+    }
+  }
+  Print("\n");
+  return 0;
+}
+
+constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
+
+int AnswerOnce(Runtime& runtime, const TerminalOptions& options, const std::string& prompt) {
+  Conversation conversation(&runtime, options);
+  const auto answer = conversation.Ask(prompt);
+  if (!answer.ok()) return Fail(answer.status());
+  Print("\n");
+  return answer->interrupted ? kExitInterrupted : 0;
+}
+
+}  // namespace
+
+int RunTerminal(const Options& options) {
+  const InterruptCounter interrupts;
+  std::string prompt = options.terminal.prompt;
+  const bool chat = prompt.empty() && isatty(STDIN_FILENO) != 0;
+  if (prompt.empty() && !chat) {
+    prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    if (prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
+      return Fail(InvalidArgumentError("no prompt: give one as argument or on standard input"));
+    }
+  }
+  std::unique_ptr<Runtime> runtime;
+  {
+    ProgressBar bar("packing weights");
+    auto created = Runtime::Create(options.model,
+                                   [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
+    if (!created.ok()) return Fail(created.status());
+    runtime = std::move(*created);
+  }
+  if (isatty(STDERR_FILENO) != 0) {
+    fmt::print(stderr, "{}\n", runtime->memory().ToText());
+  }
+  return chat ? Chat(*runtime, options.terminal) : AnswerOnce(*runtime, options.terminal, prompt);
+}
+
+}  // namespace tandem

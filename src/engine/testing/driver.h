@@ -1,0 +1,139 @@
+// What: EngineDriver: an Engine with a VerifyingExecutor and a recording sink, driven call by call; after each
+//   call it checks integrity, the executor's findings, and what the engine promises about preemption.
+// Not here: the scripts (trace_test.cc), random inputs (engine_test.cc, engine_fuzz.cc).
+// Threads: one.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/testing/verifying_executor.h"
+
+namespace tandem::testing {
+
+class EngineDriver final : public EngineOutputSink {
+ public:
+  struct Record {
+    Request request;
+    std::vector<TokenId> answer;
+    std::optional<FinishReason> finish;
+    Status status;
+    RequestTimes times;
+    int32_t preemptions = 0;
+  };
+
+  // Requires a configuration that Engine::Create accepts.
+  explicit EngineDriver(const EngineConfig& config)
+      : config_(config),
+        executor_(config.groups, {config.max_running, config.pipeline_depth + 1},
+                  config.vocab_size),
+        engine_(Engine::Create(config, &executor_, this).value()) {}
+
+  Status Arrive(Request request) {
+    request.arrival = now_;
+    const RequestId id = request.id;
+    const Status status = engine_->Handle({now_, ArrivalEvent{request}});
+    if (status.ok()) records_[id].request = std::move(request);
+    CheckAll();
+    return status;
+  }
+  void Cancel(RequestId id) {
+    Note(engine_->Handle({now_, CancelEvent{id}}));
+    CheckAll();
+  }
+  void Advance() {
+    engine_->Advance(now_);
+    CheckAll();
+  }
+  // The oldest running step finishes and its result is handled. False when none runs.
+  bool FinishStep() {
+    if (!executor_.FinishOne(now_)) return false;
+    Event event{now_, ResultEvent{}};
+    if (!executor_.Poll(&std::get<ResultEvent>(event.body).result)) Note(InternalError("no result"));
+    Note(engine_->Handle(event));
+    CheckAll();
+    return true;
+  }
+  // Advances and finishes steps until nothing is left to do, at most `max_steps`.
+  void Drain(int64_t max_steps) {
+    Advance();
+    while (max_steps-- > 0 && FinishStep()) {
+      ++now_;
+      Advance();
+    }
+    if (engine_->HasWork() || engine_->steps_in_flight() > 0) Note(InternalError("work is left"));
+    if (engine_->stats(now_).blocks_in_use != 0) Note(InternalError("blocks are left"));
+  }
+
+  void OnOutput(const RequestOutput& output) override {
+    Record& record = records_[output.id];
+    if (record.finish) Note(InternalError("output after the end of {}", output.id));
+    record.answer.insert(record.answer.end(), output.tokens.begin(), output.tokens.end());
+    if (static_cast<size_t>(output.output_tokens) != record.answer.size()) {
+      Note(InternalError("{} counts {} outputs", output.id, output.output_tokens));
+    }
+    record.finish = output.finish;
+    record.status = output.status;
+    record.times = output.times;
+    outputs_.push_back(output);
+  }
+
+  // A finished request has the answer it would have alone; an unfinished one has a beginning of it.
+  void CheckAnswer(const Record& record) {
+    const std::vector<TokenId> alone =
+        ExpectedAnswer(record.request, engine_->max_context_tokens(), config_.vocab_size);
+    const bool complete =
+        record.finish == FinishReason::kStop || record.finish == FinishReason::kLength;
+    if (record.answer.size() > alone.size() || (complete && record.answer.size() != alone.size()) ||
+        !std::equal(record.answer.begin(), record.answer.end(), alone.begin())) {
+      Note(InternalError("request {} has another answer than alone", record.request.id));
+    }
+  }
+
+  Engine& engine() { return *engine_; }
+  VerifyingExecutor& executor() { return executor_; }
+  const std::map<RequestId, Record>& records() const { return records_; }
+  std::vector<RequestOutput>& outputs() { return outputs_; }
+  TimeNs now() const { return now_; }
+  void SetNow(TimeNs now) { now_ = now; }
+  // The first fault that was found; OK while all is well.
+  const Status& fault() const { return fault_; }
+
+ private:
+  void Note(const Status& status) {
+    if (fault_.ok() && !status.ok()) fault_ = status;
+  }
+
+  void CheckAll() {
+    Note(engine_->CheckIntegrity());
+    if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
+    for (RequestId id : executor_.TakeLeft()) {
+      Record& record = records_[id];
+      if (record.finish) continue;
+      ++record.preemptions;
+      if (record.request.max_output_tokens) Note(InternalError("{} has a limit, preempted", id));
+      if (OldestWithoutLimit() == id) Note(InternalError("{} is the oldest, preempted", id));
+    }
+  }
+
+  // Ids ascend with arrival in every test.
+  RequestId OldestWithoutLimit() const {
+    for (const auto& [id, record] : records_) {
+      if (!record.finish && !record.request.max_output_tokens) return id;
+    }
+    return RequestId(0);
+  }
+
+  const EngineConfig config_;
+  VerifyingExecutor executor_;
+  std::unique_ptr<Engine> engine_;
+  std::map<RequestId, Record> records_;
+  std::vector<RequestOutput> outputs_;
+  TimeNs now_ = 0;
+  Status fault_;
+};
+
+}  // namespace tandem::testing

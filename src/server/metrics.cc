@@ -1,0 +1,171 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace tandem {
+namespace {
+
+// Seconds; from a small model's step on a CPU to a queue under overload.
+constexpr double kFirstTokenBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                        0.75,  1.0,    2.5,   5.0,  7.5,   10.0, 20.0, 40.0, 80.0};
+constexpr double kInterTokenBounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075,
+                                        0.1,    0.15,  0.2,    0.3,   0.4,  0.5,   0.75, 1.0, 2.5};
+constexpr double kEndToEndBounds[] = {0.01, 0.05, 0.1, 0.3,  0.5,  0.8,  1.0,  1.5,   2.0,  2.5,
+                                      5.0,  10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 120.0, 240.0};
+
+constexpr std::string_view kEndNames[] = {"stop", "length", "abort", "error"};
+
+double Seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerS); }
+
+// Appends metrics that all carry the model's name.
+class Exposition {
+ public:
+  explicit Exposition(std::string_view model_name)
+      : label_(fmt::format("model_name=\"{}\"", EscapeLabel(model_name))) {}
+
+  void Begin(std::string_view name, std::string_view type, std::string_view help) {
+    fmt::format_to(Out(), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  template <typename Number>
+  void Sample(std::string_view name, Number value, std::string_view more_labels = {}) {
+    fmt::format_to(Out(), "{}{{{}{}}} {}\n", name, label_, more_labels, value);
+  }
+  template <typename Number>
+  void Gauge(std::string_view name, Number value, std::string_view help) {
+    Begin(name, "gauge", help);
+    Sample(name, value);
+  }
+  template <typename Number>
+  void Counter(std::string_view name, Number value, std::string_view help) {
+    Begin(name, "counter", help);
+    Sample(name, value);
+  }
+  void Buckets(std::string_view name, const Histogram& histogram, std::string_view help) {
+    Begin(name, "histogram", help);
+    const std::string bucket = fmt::format("{}_bucket", name);
+    int64_t below = 0;
+    for (size_t i = 0; i < histogram.counts().size(); ++i) {
+      below += histogram.counts()[i];
+      const std::string bound =
+          i < histogram.bounds().size() ? fmt::format("{}", histogram.bounds()[i]) : "+Inf";
+      Sample(bucket, below, fmt::format(",le=\"{}\"", bound));
+    }
+    Sample(fmt::format("{}_sum", name), histogram.sum());
+    Sample(fmt::format("{}_count", name), below);
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::back_insert_iterator<std::string> Out() { return std::back_inserter(text_); }
+
+  const std::string label_;
+  std::string text_;
+};
+
+void AppendEngine(const EngineStats& engine, Exposition& out) {
+  out.Gauge("vllm:num_requests_running", engine.requests_running, "Requests in the batch.");
+  out.Gauge("vllm:num_requests_waiting", engine.requests_waiting, "Requests in the queue.");
+  const double usage = engine.blocks_total > 0 ? static_cast<double>(engine.blocks_in_use) /
+                                                     static_cast<double>(engine.blocks_total)
+                                               : 0.0;
+  out.Gauge("vllm:kv_cache_usage_perc", usage, "KV blocks in use, 1 is all of them.");
+  out.Counter("vllm:num_preemptions_total", engine.preemptions, "Requests preempted.");
+  out.Counter("vllm:prompt_tokens_total", engine.prompt_tokens,
+              "Prompt tokens run through the model, recomputed ones included.");
+  out.Counter("vllm:generation_tokens_total", engine.generated_tokens, "Tokens generated.");
+  out.Counter("tandem:recomputed_tokens_total", engine.recomputed_tokens,
+              "Tokens computed again after a preemption.");
+  out.Counter("tandem:steps_total", engine.steps, "Scheduling iterations.");
+  out.Counter("tandem:step_seconds_total", Seconds(engine.step_time_total),
+              "Device time of all steps.");
+  out.Counter("tandem:engine_requests_finished_total", engine.requests_finished,
+              "Requests that ended by themselves.");
+  out.Counter("tandem:engine_requests_cancelled_total", engine.requests_cancelled,
+              "Requests cancelled by their owner, those ended by a stop string included.");
+  out.Counter("tandem:engine_requests_failed_total", engine.requests_failed, "Requests failed.");
+  out.Counter("tandem:engine_requests_refused_total", engine.requests_refused,
+              "Requests refused on arrival.");
+}
+
+}  // namespace
+
+void Histogram::Observe(double value) {
+  const auto it = std::lower_bound(bounds_.begin(), bounds_.end(), value);
+  ++counts_[static_cast<size_t>(it - bounds_.begin())];
+  sum_ += value;
+}
+
+ServerMetrics::ServerMetrics()
+    : first_token_s_(kFirstTokenBounds),
+      inter_token_s_(kInterTokenBounds),
+      end_to_end_s_(kEndToEndBounds) {}
+
+void ServerMetrics::ObserveFirstToken(TimeNs after_arrival) {
+  MutexLock lock(mutex_);
+  first_token_s_.Observe(Seconds(after_arrival));
+}
+
+void ServerMetrics::ObserveInterToken(TimeNs gap) {
+  MutexLock lock(mutex_);
+  inter_token_s_.Observe(Seconds(gap));
+}
+
+void ServerMetrics::ObserveEnd(AnswerEnd end, TimeNs after_arrival) {
+  MutexLock lock(mutex_);
+  ++ends_[static_cast<size_t>(end)];
+  if (end == AnswerEnd::kStop || end == AnswerEnd::kLength) {
+    end_to_end_s_.Observe(Seconds(after_arrival));
+  }
+}
+
+void ServerMetrics::CountError(std::string_view code) {
+  MutexLock lock(mutex_);
+  const auto it = errors_.find(code);
+  if (it != errors_.end()) {
+    ++it->second;
+  } else {
+    errors_.emplace(code, 1);
+  }
+}
+
+std::string ServerMetrics::Render(const EngineStats& engine, std::string_view model_name,
+                                  int32_t connections) const {
+  Exposition out(model_name);
+  AppendEngine(engine, out);
+  out.Gauge("tandem:http_connections", connections, "Open connections.");
+  MutexLock lock(mutex_);
+  out.Buckets("vllm:time_to_first_token_seconds", first_token_s_,
+              "From a request's arrival to its first token's delivery.");
+  out.Buckets("vllm:inter_token_latency_seconds", inter_token_s_,
+              "Between deliveries of one answer's tokens.");
+  out.Buckets("vllm:e2e_request_latency_seconds", end_to_end_s_,
+              "From a request's arrival to the end of its answer.");
+  out.Begin("vllm:request_success_total", "counter", "Answers by how they ended.");
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    out.Sample("vllm:request_success_total", ends_[i],
+               fmt::format(",finished_reason=\"{}\"", kEndNames[i]));
+  }
+  out.Begin("tandem:api_errors_total", "counter", "Error answers by code.");
+  for (const auto& [code, count] : errors_) {
+    out.Sample("tandem:api_errors_total", count, fmt::format(",code=\"{}\"", EscapeLabel(code)));
+  }
+  return out.Take();
+}
+
+std::string EscapeLabel(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    switch (c) {
+      case '\\': out += "\\\\"; break;
+      case '"': out += "\\\""; break;
+      case '\n': out += "\\n"; break;
+      default: out.push_back(c);
+    }
+  }
+  return out;
+}
+
+}  // namespace tandem

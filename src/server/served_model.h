@@ -1,0 +1,36 @@
+// What: the model as the API shows it: its names, its text side, its defaults.
+// Not here: weights and the engine (EngineClient).
+// Threads: immutable once the server has it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "core/sampling_params.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+struct ServedModel {
+  std::string name;                  // what /v1/models lists
+  std::vector<std::string> aliases;  // other names requests may use
+  int64_t created_s = 0;             // Unix time
+  std::string fingerprint;           // answers' system_fingerprint: weights, numerics and build
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::vector<TokenId> stop_tokens;  // end of turn
+  SamplingParams default_sampling;   // for what a request leaves out; its seed is not used
+
+  bool Answers(std::string_view requested) const {
+    return requested == name ||
+           std::find(aliases.begin(), aliases.end(), requested) != aliases.end();
+  }
+};
+
+}  // namespace tandem
