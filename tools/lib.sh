@@ -59,8 +59,8 @@ ensure_packages() {
   local as_root=()
   if ((EUID != 0)); then
     command -v sudo >/dev/null ||
-      die "packages are missing and only root can install them (there is no sudo)." \
-        $'\n'"  fix: as root, run: $fix"
+      die "packages are missing and only root can install them (there is no sudo)."$'\n' \
+        " fix: as root, run: $fix"
     as_root=(sudo)
     if [[ ! -t 0 ]]; then as_root+=(-n); fi
     "${as_root[@]}" true ||
@@ -75,7 +75,8 @@ ensure_packages() {
   progress 'apt: refreshing the package lists'
   apt_quietly "$log" update || true
   if apt_quietly "$log" install -y --no-install-recommends "${missing[@]}"; then return 0; fi
-  say "$(grep -E '^(E|W|Err):' "$log" | sort -u | tail -n 5)"
+  grep -E '^(Err:|W: Failed)' "$log" | sort -u | head -n 2 >&2 || true  # the network's words first
+  grep -E '^E:' "$log" | sort -u | tail -n 3 >&2 || true
   die "apt could not install the packages; all it said is in $log"$'\n' \
     " fix: check the network and apt's sources, then: $fix"
 }
@@ -220,7 +221,7 @@ needs_default_model() {
   done
   case "${1:-}" in
     inspect) return 1 ;;
-    bench) [[ ${2:-} != limits ]] ;;
+    bench) [[ " $* " != *' limits '* ]] ;;
     *) return 0 ;;
   esac
 }

@@ -89,7 +89,7 @@ class DefaultModel(Shell):
                 self.assertTrue(self.needs(*args))
         for args in (("-m", "x", "why?"), ("why?", "--model", "x"), ("serve", "--model=x"),
                      ("-mx",), ("inspect", "x"), ("bench", "limits"), ("--version",),
-                     ("serve", "--help")):
+                     ("bench", "--json", "limits"), ("serve", "--help")):
             with self.subTest(args):
                 self.assertFalse(self.needs(*args))
 

@@ -34,9 +34,9 @@ class Runtime {
   const Clock& clock() const { return clock_; }
   const ModelSpec& spec() const { return spec_; }
   Numerics numerics() const { return shape_.numerics; }
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   // Null when the model has none.
-  const ChatTemplate* chat_template() const { return chat_template_.get(); }
+  const std::shared_ptr<const ChatTemplate>& chat_template() const { return chat_template_; }
   const ModelCost& cost() const { return cost_; }
   const MemoryPlan& memory() const { return memory_; }
   int32_t num_threads() const { return num_threads_; }
@@ -56,8 +56,8 @@ class Runtime {
   SteadyClock clock_;
   std::string model_name_;
   ModelSpec spec_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<ChatTemplate> chat_template_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_template_;
   int32_t num_threads_ = 1;
   RankShape shape_;
   MemoryPlan memory_;

@@ -76,7 +76,7 @@ void Conversation::Reset() {
 
 Result<std::vector<TokenId>> Conversation::PromptTokens(const std::string& text,
                                                         nlohmann::ordered_json* messages) const {
-  const Tokenizer& tokenizer = runtime_->tokenizer();
+  const Tokenizer& tokenizer = *runtime_->tokenizer();
   if (options_.raw) return tokenizer.Encode(text, {.add_special = true});
   if (runtime_->chat_template() == nullptr) {
     return FailedPreconditionError("the model has no chat template: use --raw to complete a text");
@@ -117,7 +117,7 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
   TANDEM_ASSIGN_OR_RETURN(
       const std::shared_ptr<TextGeneration> running,
       TextGeneration::Start(
-          runtime_->engine(), runtime_->tokenizer(), std::move(generation),
+          runtime_->engine(), *runtime_->tokenizer(), std::move(generation),
           [tasks](std::function<void()> task) { tasks->Post(std::move(task)); },
           [&](const TextOutput& output) {
             Print(output.delta);
@@ -231,7 +231,6 @@ int AnswerOnce(Runtime& runtime, const TerminalOptions& options, const std::stri
 }  // namespace
 
 int RunTerminal(const Options& options) {
-  const InterruptCounter interrupts;
   std::string prompt = options.terminal.prompt;
   const bool chat = prompt.empty() && isatty(STDIN_FILENO) != 0;
   if (prompt.empty() && !chat) {
@@ -248,6 +247,7 @@ int RunTerminal(const Options& options) {
     if (!created.ok()) return Fail(created.status());
     runtime = std::move(*created);
   }
+  const InterruptCounter interrupts;  // from here on; Ctrl-C while loading ends the process
   if (isatty(STDERR_FILENO) != 0) {
     fmt::print(stderr, "{}\n", runtime->memory().ToText());
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tensor/dtype.h"
@@ -32,5 +33,7 @@ struct GgmlTypeInfo {
 const GgmlTypeInfo* FindGgmlType(uint32_t id);
 // All of them, ascending by number.
 std::span<const GgmlTypeInfo> AllGgmlTypes();
+// Names of those with a dtype, for messages: "F32, F16, Q4_0, ...".
+std::string SupportedGgmlTypes();
 
 }  // namespace tandem

@@ -152,9 +152,16 @@ Result<GgufFile> GgufFile::Open(FileSystem& fs, const std::string& path) {
 Result<GgufFile> GgufFile::Read(std::unique_ptr<ReadableFile> file) {
   GgufFile out;
   out.file_ = std::move(file);
+  TANDEM_ASSIGN_OR_RETURN(out.stamp_, out.file_->Stamp());
   const Status status = GgufParser(out).Run();
   if (!status.ok()) return status.WithContext(out.path());
   return out;
+}
+
+Status GgufFile::CheckUnchanged() const {
+  TANDEM_ASSIGN_OR_RETURN(const FileStamp now, file_->Stamp());
+  if (now == stamp_) return OkStatus();
+  return UnavailableError("{} has changed while it was read; try again", path());
 }
 
 const GgufEntry* GgufFile::FindEntry(std::string_view key) const {

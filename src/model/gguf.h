@@ -4,9 +4,9 @@
 // string, array and tensor lies within the file, names are unique, and tensors
 //   of known types do not overlap. Nothing is allocated before its size was checked against the
 //   file.
-// Cost: reads the header once, in pieces; memory is about 1.5 times the header. Tensor bytes are
-// read on demand and never
-//   mapped, so a file that shrinks under us is an error and not a signal.
+// Cost: reads the header once, in pieces; memory is that of the header (three times as much while it
+//   is read). Tensor bytes are read on demand and never mapped, so a file that shrinks under us is an
+//   error and not a signal.
 // Based on: the GGUF specification of the ggml project (docs/formats/gguf.md says what is
 // accepted).
 #pragma once
@@ -80,6 +80,10 @@ class GgufFile {
 
   const std::string& path() const { return file_->path(); }
   const ReadableFile& file() const { return *file_; }
+  // Of the file before its header was read.
+  const FileStamp& stamp() const { return stamp_; }
+  // UNAVAILABLE when the file has changed since it was opened, so that what was read may not fit together.
+  Status CheckUnchanged() const;
   uint32_t version() const { return version_; }
   int64_t alignment() const { return alignment_; }
   int64_t file_bytes() const { return file_->size(); }
@@ -128,6 +132,7 @@ class GgufFile {
   Result<const GgufEntry*> RequireArray(std::string_view key, std::string_view expected) const;
 
   std::unique_ptr<ReadableFile> file_;
+  FileStamp stamp_;
   std::vector<std::byte> header_;  // the file's first bytes; entries and names point into it
   uint32_t version_ = 0;
   int64_t alignment_ = 32;

@@ -394,8 +394,12 @@ Status HttpConnection::Write(uint64_t number, std::string_view bytes) {
 
 void HttpConnection::Finish(uint64_t number, std::string_view last) {
   if (!Current(number) || !streaming_) return;
-  const size_t room = shared_.config.unread_bytes_max + kLastWordsBytes;
-  if (output_.size() - output_sent_ + last.size() <= room) AppendChunk(last);
+  on_abort_ = nullptr;
+  if (output_.size() - output_sent_ + last.size() >
+      shared_.config.unread_bytes_max + kLastWordsBytes) {
+    return PeerGone();  // a stream that lost its end must not look complete
+  }
+  AppendChunk(last);
   if (!http_1_0_ && !head_only_) output_ += "0\r\n\r\n";
   EndExchange();
 }

@@ -64,7 +64,8 @@ class HttpExchange {
   // reads too slowly: more than unread_bytes_max wait; these bytes were dropped, Finish is what remains to call).
   virtual Status Write(std::string_view bytes) = 0;
 
-  // Ends a started stream after `last`, which is sent whatever waits already.
+  // Ends a started stream after `last`, for which some room beyond unread_bytes_max is kept; if even that is too
+  // small, the connection is cut, so that the stream does not look complete.
   virtual void Finish(std::string_view last = {}) = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<std::string_view, 7> kContractions = {"'s", "'t", "'re", "'ve",
+constexpr std::array<std::string_view, 7> kContractions = {"'s", "'t",  "'re", "'ve",
                                                            "'m", "'ll", "'d"};
 
 // The end of the run of characters of class `cls` from `pos`.
@@ -41,8 +41,7 @@ size_t PreTokenizer::NextPieceEnd(std::string_view text, size_t pos) const {
     if (c.code != U' ' || next == text.size()) return SpacePieceEnd(text, pos);
     c = DecodeChar(text, next);
     cls = ClassOf(c.code);
-    const bool joins =
-        cls != CharClass::kSpace && !(cls == CharClass::kNumber && isolate_numbers_);
+    const bool joins = cls != CharClass::kSpace && !(cls == CharClass::kNumber && isolate_numbers_);
     if (!joins) return SpacePieceEnd(text, pos);
     pos = next;
   }

@@ -17,9 +17,8 @@ bool ShorterOrLess(std::string_view a, std::string_view b) {
 TokenIndex::TokenIndex(const std::vector<std::string>& tokens)
     : tokens_(&tokens), order_(tokens.size()) {
   std::iota(order_.begin(), order_.end(), 0);
-  std::sort(order_.begin(), order_.end(), [&tokens](int32_t a, int32_t b) {
-    return ShorterOrLess(tokens[a], tokens[b]);
-  });
+  std::sort(order_.begin(), order_.end(),
+            [&tokens](int32_t a, int32_t b) { return ShorterOrLess(tokens[a], tokens[b]); });
 }
 
 std::optional<TokenId> TokenIndex::Find(std::string_view text) const {

@@ -46,8 +46,10 @@ Status CheckIds(const Vocabulary& v) {
   for (const TokenId id : v.more_end_tokens) {
     if (Status s = CheckId("end", id, size); !s.ok()) return s;
   }
-  if (v.add_bos && !v.bos) return InvalidArgumentError("vocabulary: add_bos is set without a bos token");
-  if (v.add_eos && !v.eos) return InvalidArgumentError("vocabulary: add_eos is set without an eos token");
+  if (v.add_bos && !v.bos)
+    return InvalidArgumentError("vocabulary: add_bos is set without a bos token");
+  if (v.add_eos && !v.eos)
+    return InvalidArgumentError("vocabulary: add_eos is set without an eos token");
   return OkStatus();
 }
 
@@ -64,7 +66,8 @@ Result<TokenType> TokenTypeFromInt(int64_t value) {
 Status ValidateVocabulary(const Vocabulary& v) {
   if (v.tokens.empty()) return InvalidArgumentError("vocabulary: no tokens");
   if (v.tokens.size() > kMaxVocabSize) {
-    return OutOfRangeError("vocabulary: {} tokens; the limit is {}", v.tokens.size(), kMaxVocabSize);
+    return OutOfRangeError("vocabulary: {} tokens; the limit is {}", v.tokens.size(),
+                           kMaxVocabSize);
   }
   if (v.merges.size() > kMaxMerges) {
     return OutOfRangeError("vocabulary: {} merges; the limit is {}", v.merges.size(), kMaxMerges);

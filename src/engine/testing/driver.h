@@ -4,8 +4,11 @@
 // Threads: one.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,7 @@ class EngineDriver final : public EngineOutputSink {
     std::optional<FinishReason> finish;
     Status status;
     RequestTimes times;
+    RequestState state = RequestState::kQueued;  // as last seen while it was live
     int32_t preemptions = 0;
   };
 
@@ -36,7 +40,10 @@ class EngineDriver final : public EngineOutputSink {
     request.arrival = now_;
     const RequestId id = request.id;
     const Status status = engine_->Handle({now_, ArrivalEvent{request}});
-    if (status.ok()) records_[id].request = std::move(request);
+    if (status.ok()) {
+      records_[id].request = std::move(request);
+      live_.insert(id);
+    }
     CheckAll();
     return status;
   }
@@ -110,27 +117,36 @@ class EngineDriver final : public EngineOutputSink {
   void CheckAll() {
     Note(engine_->CheckIntegrity());
     if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
-    for (RequestId id : executor_.TakeLeft()) {
-      Record& record = records_[id];
-      if (record.finish) continue;
-      ++record.preemptions;
-      if (record.request.max_output_tokens) Note(InternalError("{} has a limit, preempted", id));
-      if (OldestWithoutLimit() == id) Note(InternalError("{} is the oldest, preempted", id));
-    }
+    std::erase_if(live_, [this](RequestId id) { return records_[id].finish.has_value(); });
+    for (RequestId id : live_) NotePreemption(id);
   }
 
-  // Ids ascend with arrival in every test.
-  RequestId OldestWithoutLimit() const {
-    for (const auto& [id, record] : records_) {
-      if (!record.finish && !record.request.max_output_tokens) return id;
+  void NotePreemption(RequestId id) {
+    Record& record = records_[id];
+    const std::optional<SequenceIndex> index = engine_->scheduler().Find(id);
+    if (!index) return Note(InternalError("request {} is lost", id));
+    const RequestState state = engine_->scheduler().sequence(*index).state;
+    const bool preempted = state == RequestState::kPreempted;
+    if (!preempted || record.state == state) {
+      record.state = state;
+      return;
     }
-    return RequestId(0);
+    record.state = state;
+    ++record.preemptions;
+    if (record.request.max_output_tokens) {
+      return Note(InternalError("request {} has a limit and is preempted", id));
+    }
+    const bool oldest = std::none_of(live_.begin(), live_.end(), [&](RequestId other) {
+      return other < id && !records_[other].request.max_output_tokens;
+    });
+    if (oldest) Note(InternalError("request {} is the oldest and is preempted", id));
   }
 
   const EngineConfig config_;
   VerifyingExecutor executor_;
   std::unique_ptr<Engine> engine_;
   std::map<RequestId, Record> records_;
+  std::set<RequestId> live_;  // accepted, without a last output
   std::vector<RequestOutput> outputs_;
   TimeNs now_ = 0;
   Status fault_;

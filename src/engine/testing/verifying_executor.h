@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -133,14 +133,11 @@ class VerifyingExecutor final : public StepExecutor {
   int64_t tokens_run() const { return tokens_run_; }
   // The first broken promise; empty while all is well.
   const std::string& violation() const { return violation_; }
-  // Requests whose slot left, since the last call.
-  std::vector<RequestId> TakeLeft() { return std::exchange(left_, {}); }
 
  private:
   struct Slot {
     bool joined = false;
     bool ran = false;
-    RequestId request;
     SamplingParams sampling;
     std::vector<uint64_t> hashes;  // [i]: of the tokens 0..i
     std::vector<std::vector<BlockId>> tables;
@@ -174,7 +171,6 @@ class VerifyingExecutor final : public StepExecutor {
     for (SlotId id : plan.leaves) {
       Slot& slot = SlotAt(id);
       Check(slot.joined, "an empty slot leaves");
-      left_.push_back(slot.request);
       slot.joined = false;
     }
     for (const SlotJoin& join : plan.joins) {
@@ -182,7 +178,6 @@ class VerifyingExecutor final : public StepExecutor {
       Check(!slot.joined, "a taken slot is joined");
       slot = Slot();
       slot.joined = true;
-      slot.request = join.request;
       slot.sampling = join.sampling;
       slot.tables.resize(groups_.size());
     }
@@ -261,7 +256,6 @@ class VerifyingExecutor final : public StepExecutor {
   int64_t tokens_run_ = 0;
   bool refuse_next_ = false;
   bool fail_next_ = false;
-  std::vector<RequestId> left_;
   std::string violation_;
 };
 

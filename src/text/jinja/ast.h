@@ -47,7 +47,7 @@ enum class ExprKind {
   kCall,         // parameters? ...; builtin
   kNamespace,    // initial? values; names
   kMap,          // subject; by attribute (name, default?) or by filter (inner)
-  kSelect,       // subject; name (empty: the item itself); inner test or null: truth; `negated`: reject
+  kSelect,  // subject; name (empty: the item itself); inner test or null: truth; `negated`: reject
 };
 
 struct Expr {

@@ -10,9 +10,15 @@
 namespace tandem::jinja {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool IsNameStart(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool IsNameChar(char c) {
+  return IsNameStart(c) || IsDigit(c);
+}
 
 // Longest first.
 constexpr std::array<std::string_view, 26> kOperators = {
@@ -64,8 +70,9 @@ class Lexer {
   }
   bool At(std::string_view s) const { return text_.substr(pos_, s.size()) == s; }
   void Advance(size_t bytes) {
-    line_ += static_cast<int>(std::count(text_.begin() + static_cast<ptrdiff_t>(pos_),
-                                         text_.begin() + static_cast<ptrdiff_t>(pos_ + bytes), '\n'));
+    line_ +=
+        static_cast<int>(std::count(text_.begin() + static_cast<ptrdiff_t>(pos_),
+                                    text_.begin() + static_cast<ptrdiff_t>(pos_ + bytes), '\n'));
     pos_ += bytes;
   }
   // The end of the white space that starts at `from`.
@@ -328,6 +335,8 @@ class Lexer {
 
 }  // namespace
 
-Result<std::vector<Token>> Tokenize(std::string_view source) { return Lexer(source).Run(); }
+Result<std::vector<Token>> Tokenize(std::string_view source) {
+  return Lexer(source).Run();
+}
 
 }  // namespace tandem::jinja

@@ -15,21 +15,32 @@ namespace {
 
 using Flavor = List::Flavor;
 
-bool IsInteger(const Value& v) { return v.is_int() || v.is_bool(); }
-int64_t ToInt(const Value& v) { return v.is_bool() ? int64_t{v.as_bool()} : v.as_int(); }
+bool IsInteger(const Value& v) {
+  return v.is_int() || v.is_bool();
+}
+int64_t ToInt(const Value& v) {
+  return v.is_bool() ? int64_t{v.as_bool()} : v.as_int();
+}
 double ToDouble(const Value& v) {
   return v.is_float() ? v.as_float() : static_cast<double>(ToInt(v));
 }
 
 std::string_view OpText(BinaryOp op) {
   switch (op) {
-    case BinaryOp::kAdd: return "+";
-    case BinaryOp::kSubtract: return "-";
-    case BinaryOp::kMultiply: return "*";
-    case BinaryOp::kDivide: return "/";
-    case BinaryOp::kFloorDivide: return "//";
-    case BinaryOp::kModulo: return "%";
-    case BinaryOp::kPower: return "**";
+    case BinaryOp::kAdd:
+      return "+";
+    case BinaryOp::kSubtract:
+      return "-";
+    case BinaryOp::kMultiply:
+      return "*";
+    case BinaryOp::kDivide:
+      return "/";
+    case BinaryOp::kFloorDivide:
+      return "//";
+    case BinaryOp::kModulo:
+      return "%";
+    case BinaryOp::kPower:
+      return "**";
   }
   return "?";
 }
@@ -56,9 +67,15 @@ Value IntBinary(Runtime& rt, BinaryOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case BinaryOp::kAdd: overflow = __builtin_add_overflow(a, b, &result); break;
-    case BinaryOp::kSubtract: overflow = __builtin_sub_overflow(a, b, &result); break;
-    case BinaryOp::kMultiply: overflow = __builtin_mul_overflow(a, b, &result); break;
+    case BinaryOp::kAdd:
+      overflow = __builtin_add_overflow(a, b, &result);
+      break;
+    case BinaryOp::kSubtract:
+      overflow = __builtin_sub_overflow(a, b, &result);
+      break;
+    case BinaryOp::kMultiply:
+      overflow = __builtin_mul_overflow(a, b, &result);
+      break;
     case BinaryOp::kDivide:
       if (b == 0) return rt.FailType("division by zero");
       return Value(static_cast<double>(a) / static_cast<double>(b));
@@ -76,15 +93,16 @@ Value IntBinary(Runtime& rt, BinaryOp op, int64_t a, int64_t b) {
       result = op == BinaryOp::kModulo ? remainder + (adjust ? b : 0) : a / b - (adjust ? 1 : 0);
       break;
     }
-    case BinaryOp::kPower: return IntPower(rt, a, b);
+    case BinaryOp::kPower:
+      return IntPower(rt, a, b);
   }
   if (overflow) return rt.FailType("an integer does not fit in 64 bits");
   return Value(result);
 }
 
 Value FloatBinary(Runtime& rt, BinaryOp op, double a, double b) {
-  const bool divides = op == BinaryOp::kDivide || op == BinaryOp::kFloorDivide ||
-                       op == BinaryOp::kModulo;
+  const bool divides =
+      op == BinaryOp::kDivide || op == BinaryOp::kFloorDivide || op == BinaryOp::kModulo;
   if (divides && b == 0.0) return rt.FailType("division by zero");
   double remainder = 0;
   if (op == BinaryOp::kFloorDivide || op == BinaryOp::kModulo) {
@@ -93,13 +111,20 @@ Value FloatBinary(Runtime& rt, BinaryOp op, double a, double b) {
     if (remainder == 0) remainder = std::copysign(0.0, b);
   }
   switch (op) {
-    case BinaryOp::kAdd: return Value(a + b);
-    case BinaryOp::kSubtract: return Value(a - b);
-    case BinaryOp::kMultiply: return Value(a * b);
-    case BinaryOp::kDivide: return Value(a / b);
-    case BinaryOp::kFloorDivide: return Value(std::round((a - remainder) / b));
-    case BinaryOp::kModulo: return Value(remainder);
-    case BinaryOp::kPower: break;
+    case BinaryOp::kAdd:
+      return Value(a + b);
+    case BinaryOp::kSubtract:
+      return Value(a - b);
+    case BinaryOp::kMultiply:
+      return Value(a * b);
+    case BinaryOp::kDivide:
+      return Value(a / b);
+    case BinaryOp::kFloorDivide:
+      return Value(std::round((a - remainder) / b));
+    case BinaryOp::kModulo:
+      return Value(remainder);
+    case BinaryOp::kPower:
+      break;
   }
   const double power = std::pow(a, b);
   if (std::isfinite(a) && std::isfinite(b) && !std::isfinite(power)) {
@@ -113,8 +138,8 @@ Value Repeat(Runtime& rt, const Value& sequence, int64_t count) {
   const size_t unit = sequence.is_string() ? sequence.as_string().size()
                                            : sequence.as_list().items.size() * sizeof(Value);
   if (unit > 0 && static_cast<uint64_t>(count) > rt.limits().max_output_bytes / unit) {
-    return rt.Fail(OutOfRangeError("a repeated sequence grows beyond {} bytes",
-                                   rt.limits().max_output_bytes));
+    return rt.Fail(
+        OutOfRangeError("a repeated sequence grows beyond {} bytes", rt.limits().max_output_bytes));
   }
   if (unit == 0) return sequence;
   if (sequence.is_string()) {
@@ -125,7 +150,8 @@ Value Repeat(Runtime& rt, const Value& sequence, int64_t count) {
   }
   const List& list = sequence.as_list();
   std::vector<Value> items;
-  for (int64_t i = 0; i < count; ++i) items.insert(items.end(), list.items.begin(), list.items.end());
+  for (int64_t i = 0; i < count; ++i)
+    items.insert(items.end(), list.items.begin(), list.items.end());
   return rt.MakeList(list.flavor, std::move(items));
 }
 
@@ -148,15 +174,18 @@ Value Concatenate(Runtime& rt, const Value& a, const Value& b) {
 
 bool Contains(Runtime& rt, const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::kUndefined: return false;
+    case Kind::kUndefined:
+      return false;
     case Kind::kString:
       if (!item.is_string()) {
-        rt.FailType("'in' with a string on the right needs one on the left, not {}", TypeName(item));
+        rt.FailType("'in' with a string on the right needs one on the left, not {}",
+                    TypeName(item));
         return false;
       }
       rt.ChargeBytes(container.as_string().size() + item.as_string().size());
       return FindText(container.as_string(), item.as_string(), 0) != std::string_view::npos;
-    case Kind::kDict: return item.is_string() && container.as_dict().Find(item.as_string()) != nullptr;
+    case Kind::kDict:
+      return item.is_string() && container.as_dict().Find(item.as_string()) != nullptr;
     case Kind::kList:
       for (const Value& v : container.as_list().items) {
         if (!rt.ok()) return false;
@@ -182,10 +211,12 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   if (name == "depth") return Value(int64_t{loop.depth0} + 1);
   if (name == "depth0") return Value(int64_t{loop.depth0});
   if (name == "previtem") {
-    return index0 > 0 ? loop.items->items[loop.index0 - 1] : Value::MakeUndefined("there is no previous item");
+    return index0 > 0 ? loop.items->items[loop.index0 - 1]
+                      : Value::MakeUndefined("there is no previous item");
   }
   if (name == "nextitem") {
-    return index0 + 1 < length ? loop.items->items[loop.index0 + 1] : Value::MakeUndefined("there is no next item");
+    return index0 + 1 < length ? loop.items->items[loop.index0 + 1]
+                               : Value::MakeUndefined("there is no next item");
   }
   return Value::MakeUndefined(fmt::format("loop has no attribute '{}'", name));
 }
@@ -253,7 +284,8 @@ void ForEachInSlice(const SliceRange& r, F f) {
 Value SliceString(Runtime& rt, const std::string& text, const Value& start, const Value& stop,
                   const Value& step) {
   // Byte offset of every character, and the end.
-  if (!rt.Charge(static_cast<int64_t>(text.size() / 8)) || !rt.Allocate(text.size())) return Value();
+  if (!rt.Charge(static_cast<int64_t>(text.size() / 8)) || !rt.Allocate(text.size()))
+    return Value();
   std::vector<uint32_t> offsets;
   for (size_t pos = 0; pos < text.size(); pos += DecodeChar(text, pos).size) {
     offsets.push_back(static_cast<uint32_t>(pos));
@@ -263,9 +295,8 @@ Value SliceString(Runtime& rt, const std::string& text, const Value& start, cons
   const auto range = ResolveSlice(rt, length, start, stop, step);
   if (!range) return Value();
   std::string out;
-  ForEachInSlice(*range, [&](size_t i) {
-    out.append(text, offsets[i], offsets[i + 1] - offsets[i]);
-  });
+  ForEachInSlice(*range,
+                 [&](size_t i) { out.append(text, offsets[i], offsets[i + 1] - offsets[i]); });
   return rt.String(std::move(out));
 }
 
@@ -296,11 +327,16 @@ Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
 bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   if (!rt.Charge()) return false;
   switch (op) {
-    case CompareOp::kEq: return rt.Equal(a, b);
-    case CompareOp::kNe: return !rt.Equal(a, b);
-    case CompareOp::kIn: return Contains(rt, b, a);
-    case CompareOp::kNotIn: return !Contains(rt, b, a);
-    default: break;
+    case CompareOp::kEq:
+      return rt.Equal(a, b);
+    case CompareOp::kNe:
+      return !rt.Equal(a, b);
+    case CompareOp::kIn:
+      return Contains(rt, b, a);
+    case CompareOp::kNotIn:
+      return !Contains(rt, b, a);
+    default:
+      break;
   }
   for (const Value* v : {&a, &b}) {
     if (!v->is_undefined()) continue;
@@ -310,10 +346,14 @@ bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   const auto is_nan = [](const Value& v) { return v.is_float() && std::isnan(v.as_float()); };
   if (is_nan(a) || is_nan(b)) return false;
   switch (op) {
-    case CompareOp::kLt: return rt.Less(a, b);
-    case CompareOp::kGt: return rt.Less(b, a);
-    case CompareOp::kLe: return !rt.Less(b, a);
-    default: return !rt.Less(a, b);
+    case CompareOp::kLt:
+      return rt.Less(a, b);
+    case CompareOp::kGt:
+      return rt.Less(b, a);
+    case CompareOp::kLe:
+      return !rt.Less(b, a);
+    default:
+      return !rt.Less(a, b);
   }
 }
 
@@ -364,11 +404,11 @@ Value Subscript(Runtime& rt, const Value& object, const Value& index) {
       const int64_t size = static_cast<int64_t>(items.size());
       if (i < 0) i += size;
       if (i >= 0 && i < size) return items[static_cast<size_t>(i)];
-      return Value::MakeUndefined(fmt::format("the {} has no item {}", TypeName(object), ToInt(index)));
+      return Value::MakeUndefined(
+          fmt::format("the {} has no item {}", TypeName(object), ToInt(index)));
     }
   }
-  return Value::MakeUndefined(
-      fmt::format("'{} object' has no such item", TypeName(object)));
+  return Value::MakeUndefined(fmt::format("'{} object' has no such item", TypeName(object)));
 }
 
 Value Slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
@@ -380,8 +420,7 @@ Value Slice(Runtime& rt, const Value& object, const Value& start, const Value& s
     return rt.FailType("a value of type {} cannot be sliced", TypeName(object));
   }
   const List& list = object.as_list();
-  const auto range =
-      ResolveSlice(rt, static_cast<int64_t>(list.items.size()), start, stop, step);
+  const auto range = ResolveSlice(rt, static_cast<int64_t>(list.items.size()), start, stop, step);
   if (!range) return Value();
   std::vector<Value> items;
   ForEachInSlice(*range, [&](size_t i) { items.push_back(list.items[i]); });

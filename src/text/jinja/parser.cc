@@ -11,7 +11,7 @@
 namespace tandem::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 9> kReserved = {"and", "or",   "not",  "in",  "is",
+constexpr std::array<std::string_view, 9> kReserved = {"and", "or",   "not",  "in", "is",
                                                        "if",  "else", "elif", "for"};
 
 bool IsReserved(std::string_view name) {
@@ -77,21 +77,30 @@ class Parser {
   std::string Found() const {
     const Token& t = Peek();
     switch (t.kind) {
-      case TokenKind::kEnd: return "the end of the template";
-      case TokenKind::kData: return "text";
-      case TokenKind::kBlockBegin: return "'{%'";
-      case TokenKind::kBlockEnd: return "'%}'";
-      case TokenKind::kPrintBegin: return "'{{'";
-      case TokenKind::kPrintEnd: return "'}}'";
-      case TokenKind::kString: return "a string";
-      default: return fmt::format("'{}'", t.text.substr(0, 64));
+      case TokenKind::kEnd:
+        return "the end of the template";
+      case TokenKind::kData:
+        return "text";
+      case TokenKind::kBlockBegin:
+        return "'{%'";
+      case TokenKind::kBlockEnd:
+        return "'%}'";
+      case TokenKind::kPrintBegin:
+        return "'{{'";
+      case TokenKind::kPrintEnd:
+        return "'}}'";
+      case TokenKind::kString:
+        return "a string";
+      default:
+        return fmt::format("'{}'", t.text.substr(0, 64));
     }
   }
   void FailSyntax(std::string_view what) {
     Fail(InvalidArgumentError("line {}: {}, found {}", Peek().line, what, Found()));
   }
   void FailUnknown(std::string_view what, std::string_view name, int line) {
-    Fail(UnimplementedError("line {}: the {} '{}' is not supported", line, what, name.substr(0, 64)));
+    Fail(UnimplementedError("line {}: the {} '{}' is not supported", line, what,
+                            name.substr(0, 64)));
   }
 
   // --- tree building ---
@@ -465,15 +474,19 @@ class Parser {
     const Token& token = Peek();
     const int line = token.line;
     switch (token.kind) {
-      case TokenKind::kName: return ParseNameOrCall();
-      case TokenKind::kInteger: return Constant(Value(Next().integer), line);
-      case TokenKind::kFloat: return Constant(Value(Next().number), line);
+      case TokenKind::kName:
+        return ParseNameOrCall();
+      case TokenKind::kInteger:
+        return Constant(Value(Next().integer), line);
+      case TokenKind::kFloat:
+        return Constant(Value(Next().number), line);
       case TokenKind::kString: {
         std::string text;
         while (Peek().kind == TokenKind::kString) text += Next().text;
         return Constant(Value::MakeString(std::move(text)), line);
       }
-      default: break;
+      default:
+        break;
     }
     if (SkipOperator("(")) return ParseParenthesised(line);
     if (SkipOperator("[")) return ParseList(line);
@@ -735,19 +748,24 @@ class Parser {
   bool AtBareArgument() const {
     const Token& t = Peek();
     switch (t.kind) {
-      case TokenKind::kName: return t.text == "not" ? false : !IsReserved(t.text);
+      case TokenKind::kName:
+        return t.text == "not" ? false : !IsReserved(t.text);
       case TokenKind::kString:
       case TokenKind::kInteger:
-      case TokenKind::kFloat: return true;
-      case TokenKind::kOperator: return t.text == "[" || t.text == "{";
-      default: return false;
+      case TokenKind::kFloat:
+        return true;
+      case TokenKind::kOperator:
+        return t.text == "[" || t.text == "{";
+      default:
+        return false;
     }
   }
 
   // The text of a constant string; none, with an error, for anything else: what a template applies to each
   // item must be known when it is loaded.
-  std::optional<std::string> TakeConstantString(const ExprPtr& e, std::string_view what, int line) {
-    if (e && e->kind == ExprKind::kConstant && e->value.is_string()) return e->value.as_string();
+  std::optional<std::string> TakeConstantString(const Expr* e, std::string_view what, int line) {
+    if (e != nullptr && e->kind == ExprKind::kConstant && e->value.is_string())
+      return e->value.as_string();
     Fail(UnimplementedError("line {}: {} that is not a constant string is not supported", line,
                             what));
     return std::nullopt;
@@ -759,7 +777,7 @@ class Parser {
     if (arguments.positional.empty()) {
       for (auto& [keyword, value] : arguments.keywords) {
         if (keyword == "attribute") {
-          e->name = TakeConstantString(value, "an attribute of map", line).value_or("");
+          e->name = TakeConstantString(value.get(), "an attribute of map", line).value_or("");
         } else if (keyword == "default" && e->operands.size() == 1) {
           Add(*e, std::move(value));
         } else {
@@ -769,7 +787,7 @@ class Parser {
       if (status_.ok() && e->name.empty()) FailSyntax("map needs an attribute or a filter");
       return e;
     }
-    const auto name = TakeConstantString(arguments.positional[0], "a filter of map", line);
+    const auto name = TakeConstantString(arguments.positional[0].get(), "a filter of map", line);
     if (!name) return e;
     arguments.positional.erase(arguments.positional.begin());
     SetInner(*e, MakeApplication(ExprKind::kFilter, *name, nullptr, std::move(arguments), line));
@@ -787,12 +805,13 @@ class Parser {
         FailSyntax(fmt::format("{} needs an attribute", filter));
         return e;
       }
-      e->name = TakeConstantString(positional[0], "an attribute of " + filter, line).value_or("");
+      e->name =
+          TakeConstantString(positional[0].get(), "an attribute of " + filter, line).value_or("");
       positional.erase(positional.begin());
       if (status_.ok() && e->name.empty()) FailSyntax("an attribute's name is empty");
     }
     if (!status_.ok() || (positional.empty() && arguments.keywords.empty())) return e;
-    const auto test = TakeConstantString(positional.empty() ? nullptr : positional[0],
+    const auto test = TakeConstantString(positional.empty() ? nullptr : positional[0].get(),
                                          "a test of " + filter, line);
     if (!test) return e;
     positional.erase(positional.begin());

@@ -23,8 +23,10 @@ bool IsPrintable(char32_t c) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -64,14 +66,28 @@ class Printer {
 
   Status Repr(const Value& v) {
     switch (v.kind()) {
-      case Kind::kUndefined: out_ += "Undefined"; break;
-      case Kind::kNone: out_ += "None"; break;
-      case Kind::kBool: out_ += v.as_bool() ? "True" : "False"; break;
-      case Kind::kInt: out_ += fmt::format("{}", v.as_int()); break;
-      case Kind::kFloat: out_ += FloatRepr(v.as_float()); break;
-      case Kind::kString: AppendStringRepr(v.as_string(), out_); break;
-      case Kind::kList: return ListRepr(v);
-      case Kind::kDict: return DictRepr(v.as_dict());
+      case Kind::kUndefined:
+        out_ += "Undefined";
+        break;
+      case Kind::kNone:
+        out_ += "None";
+        break;
+      case Kind::kBool:
+        out_ += v.as_bool() ? "True" : "False";
+        break;
+      case Kind::kInt:
+        out_ += fmt::format("{}", v.as_int());
+        break;
+      case Kind::kFloat:
+        out_ += FloatRepr(v.as_float());
+        break;
+      case Kind::kString:
+        AppendStringRepr(v.as_string(), out_);
+        break;
+      case Kind::kList:
+        return ListRepr(v);
+      case Kind::kDict:
+        return DictRepr(v.as_dict());
       case Kind::kNamespace:
       case Kind::kLoop:
       case Kind::kCallable:
@@ -143,7 +159,8 @@ std::string FloatRepr(double v) {
     if (count > 1) out += "." + digits.substr(1);
     return out + fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent));
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) {
     return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   }

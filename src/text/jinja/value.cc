@@ -26,17 +26,24 @@ std::string_view Value::undefined_reason() const {
 bool Value::Truthy() const {
   switch (kind()) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
-    case Kind::kBool: return as_bool();
-    case Kind::kInt: return as_int() != 0;
-    case Kind::kFloat: return as_float() != 0.0;
-    case Kind::kString: return !as_string().empty();
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return as_bool();
+    case Kind::kInt:
+      return as_int() != 0;
+    case Kind::kFloat:
+      return as_float() != 0.0;
+    case Kind::kString:
+      return !as_string().empty();
     case Kind::kList:
       return !as_list().items.empty() || as_list().flavor == List::Flavor::kIterator;
-    case Kind::kDict: return !as_dict().items.empty();
+    case Kind::kDict:
+      return !as_dict().items.empty();
     case Kind::kNamespace:
     case Kind::kLoop:
-    case Kind::kCallable: return true;
+    case Kind::kCallable:
+      return true;
   }
   return false;
 }
@@ -135,9 +142,12 @@ Result<Value> FromJsonAt(const Json& json, int depth) {
     return OutOfRangeError("JSON nests deeper than {} levels", kMaxValueDepth);
   }
   switch (json.type()) {
-    case Json::value_t::null: return Value(None{});
-    case Json::value_t::boolean: return Value(json.get<bool>());
-    case Json::value_t::number_integer: return Value(json.get<int64_t>());
+    case Json::value_t::null:
+      return Value(None{});
+    case Json::value_t::boolean:
+      return Value(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const uint64_t v = json.get<uint64_t>();
       if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -145,23 +155,29 @@ Result<Value> FromJsonAt(const Json& json, int depth) {
       }
       return Value(static_cast<int64_t>(v));
     }
-    case Json::value_t::number_float: return Value(json.get<double>());
+    case Json::value_t::number_float:
+      return Value(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       if (!IsValidUtf8(text)) return InvalidArgumentError("a string is not valid UTF-8");
       return Value::MakeString(text);
     }
-    case Json::value_t::array: return ArrayFromJson(json, depth);
-    case Json::value_t::object: return ObjectFromJson(json, depth);
+    case Json::value_t::array:
+      return ArrayFromJson(json, depth);
+    case Json::value_t::object:
+      return ObjectFromJson(json, depth);
     case Json::value_t::binary:
-    case Json::value_t::discarded: break;
+    case Json::value_t::discarded:
+      break;
   }
   return InvalidArgumentError("a JSON value of type {} has no counterpart in a template",
                               json.type_name());
 }
 
 bool NumbersEqual(const Value& a, const Value& b) {
-  const auto integer = [](const Value& v) { return v.is_bool() ? int64_t{v.as_bool()} : v.as_int(); };
+  const auto integer = [](const Value& v) {
+    return v.is_bool() ? int64_t{v.as_bool()} : v.as_int();
+  };
   if (!a.is_float() && !b.is_float()) return integer(a) == integer(b);
   if (a.is_float() && b.is_float()) return a.as_float() == b.as_float();
   const double f = a.is_float() ? a.as_float() : b.as_float();
@@ -191,7 +207,9 @@ bool DictsEqual(const Dict& a, const Dict& b, int64_t* budget) {
 
 }  // namespace
 
-Result<Value> FromJson(const Json& json) { return FromJsonAt(json, 0); }
+Result<Value> FromJson(const Json& json) {
+  return FromJsonAt(json, 0);
+}
 
 bool Equals(const Value& a, const Value& b, int64_t* budget) {
   if (--*budget <= 0) return false;
@@ -199,39 +217,60 @@ bool Equals(const Value& a, const Value& b, int64_t* budget) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone: return true;
+    case Kind::kNone:
+      return true;
     case Kind::kString:
       *budget -= static_cast<int64_t>(std::min(a.as_string().size(), b.as_string().size()) / 64);
       return a.as_string() == b.as_string();
-    case Kind::kList: return ListsEqual(a.as_list(), b.as_list(), budget);
-    case Kind::kDict: return DictsEqual(a.as_dict(), b.as_dict(), budget);
-    case Kind::kNamespace: return &a.as_namespace() == &b.as_namespace();
-    case Kind::kLoop: return &a.as_loop() == &b.as_loop();
-    default: return false;
+    case Kind::kList:
+      return ListsEqual(a.as_list(), b.as_list(), budget);
+    case Kind::kDict:
+      return DictsEqual(a.as_dict(), b.as_dict(), budget);
+    case Kind::kNamespace:
+      return &a.as_namespace() == &b.as_namespace();
+    case Kind::kLoop:
+      return &a.as_loop() == &b.as_loop();
+    default:
+      return false;
   }
 }
 
 std::string_view TypeName(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
     case Kind::kList:
       switch (v.as_list().flavor) {
-        case List::Flavor::kList: return "list";
-        case List::Flavor::kTuple: return "tuple";
-        case List::Flavor::kRange: return "range";
-        case List::Flavor::kView: return "dict view";
-        case List::Flavor::kIterator: return "iterator";
+        case List::Flavor::kList:
+          return "list";
+        case List::Flavor::kTuple:
+          return "tuple";
+        case List::Flavor::kRange:
+          return "range";
+        case List::Flavor::kView:
+          return "dict view";
+        case List::Flavor::kIterator:
+          return "iterator";
       }
       return "list";
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kLoop: return "LoopContext";
-    case Kind::kCallable: return "function";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kLoop:
+      return "LoopContext";
+    case Kind::kCallable:
+      return "function";
   }
   return "?";
 }

@@ -1,0 +1,201 @@
+// What: vectors of sixteen lanes on AVX2 with FMA and F16C, as two registers.
+// Not here: algorithms. The same names exist in simd_avx512-inl.h and simd_scalar-inl.h.
+// Threads: pure functions.
+// Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says which).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/isa_begin-inl.h"
+
+namespace tandem::TANDEM_ISA {
+
+struct Vf {
+  __m256 lo, hi;
+};
+struct Vi {
+  __m256i lo, hi;
+};
+
+// Sixteen registers: 8 hold the sums of four rows.
+inline constexpr int kTileRows = 4;
+inline constexpr int kRowGroups = 2;
+inline constexpr int kScoreVectors = 2;
+
+TANDEM_INLINE Vf Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+TANDEM_INLINE Vf Set1(float x) {
+  const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+TANDEM_INLINE Vf Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+TANDEM_INLINE void Store(float* p, Vf v) {
+  _mm256_storeu_ps(p, v.lo);
+  _mm256_storeu_ps(p + 8, v.hi);
+}
+TANDEM_INLINE __m128i Load16Bytes(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+TANDEM_INLINE Vf Load(const uint16_t* half) {
+  return {_mm256_cvtph_ps(Load16Bytes(half)), _mm256_cvtph_ps(Load16Bytes(half + 8))};
+}
+TANDEM_INLINE void Store(uint16_t* half, Vf v) {
+  constexpr int kRound = _MM_FROUND_TO_NEAREST_INT;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(half), _mm256_cvtps_ph(v.lo, kRound));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(half + 8), _mm256_cvtps_ph(v.hi, kRound));
+}
+TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
+  const __m256i lo = _mm256_cvtepu16_epi32(Load16Bytes(bf16));
+  const __m256i hi = _mm256_cvtepu16_epi32(Load16Bytes(bf16 + 8));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+}
+TANDEM_INLINE Vf Add(Vf a, Vf b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Sub(Vf a, Vf b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Mul(Vf a, Vf b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Div(Vf a, Vf b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+TANDEM_INLINE Vf Max(Vf a, Vf b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Min(Vf a, Vf b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Abs(Vf a) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+  return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
+}
+TANDEM_INLINE Vf Round(Vf a) {
+  constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.lo, kRound), _mm256_round_ps(a.hi, kRound)};
+}
+TANDEM_INLINE Vf IfLess(Vf a, Vf b, Vf yes, Vf no) {
+  return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+TANDEM_INLINE Vi ToInt(Vf a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+TANDEM_INLINE Vf ToFloat(Vi a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+TANDEM_INLINE Vf AsFloat(Vi a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+TANDEM_INLINE Vi AsInt(Vf a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+TANDEM_INLINE Vi Set1(int32_t x) {
+  const __m256i v = _mm256_set1_epi32(x);
+  return {v, v};
+}
+TANDEM_INLINE Vi Add(Vi a, Vi b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+TANDEM_INLINE Vi And(Vi a, Vi b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+TANDEM_INLINE Vi Xor(Vi a, Vi b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+template <int kBits>
+TANDEM_INLINE Vi ShiftLeft(Vi a) {
+  return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
+template <int kBits>
+TANDEM_INLINE Vi ShiftRight(Vi a) {  // zeros come in
+  return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
+}
+TANDEM_INLINE __m256i Load32Bytes(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+TANDEM_INLINE Vi LoadInts(const void* p) {
+  return {Load32Bytes(p), Load32Bytes(static_cast<const std::byte*>(p) + 32)};
+}
+
+TANDEM_INLINE float ReduceAdd(Vf v) {
+  const __m256 a = _mm256_add_ps(v.lo, v.hi);
+  __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+TANDEM_INLINE float ReduceMax(Vf v) {
+  const __m256 a = _mm256_max_ps(v.lo, v.hi);
+  __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+TANDEM_INLINE int32_t ReduceAdd(Vi v) {
+  const __m256i a = _mm256_add_epi32(v.lo, v.hi);
+  __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xB1)));
+}
+// The low byte of each lane; lanes must be in -128 .. 127.
+TANDEM_INLINE void StoreBytes(int8_t* p, Vi v) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xD8);
+  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(words, words), 0xD8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bytes));
+}
+
+// Unsigned codes of one block of a group: lo[j] and hi[j] hold, per lane, columns 4j .. 4j + 3.
+struct BlockCodes {
+  __m256i lo[8], hi[8];
+};
+TANDEM_INLINE BlockCodes LoadNibbles(const std::byte* p) {
+  BlockCodes c;
+  const __m256i mask = _mm256_set1_epi8(15);
+  TANDEM_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const __m256i lo = Load32Bytes(p + 64 * j);
+    const __m256i hi = Load32Bytes(p + 64 * j + 32);
+    c.lo[j] = _mm256_and_si256(lo, mask);
+    c.hi[j] = _mm256_and_si256(hi, mask);
+    c.lo[j + 4] = _mm256_and_si256(_mm256_srli_epi16(lo, 4), mask);
+    c.hi[j + 4] = _mm256_and_si256(_mm256_srli_epi16(hi, 4), mask);
+  }
+  return c;
+}
+TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
+  BlockCodes c;
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    c.lo[j] = Load32Bytes(p + 64 * j);
+    c.hi[j] = Load32Bytes(p + 64 * j + 32);
+  }
+  return c;
+}
+
+// Codes 0 .. 15: pairs of products are at most 2 * 15 * 127, and eight of them fit 16 bits.
+TANDEM_INLINE __m256i DotNibbles(const __m256i* codes, const int8_t* x) {
+  __m256i sum = _mm256_setzero_si256();
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    int32_t four;
+    std::memcpy(&four, x + 4 * j, 4);
+    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes[j], _mm256_set1_epi32(four)));
+  }
+  return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+// Codes 0 .. 255 would saturate 16 bits: the dot product of code - 128, as |code - 128| times x with its
+// sign, whose pairs are at most 2 * 128 * 127. The caller's init of -128 * sum(x) is already contained.
+TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
+  __m256i sum = _mm256_setzero_si256();
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    int32_t four;
+    std::memcpy(&four, x + 4 * j, 4);
+    const __m256i code = _mm256_xor_si256(codes[j], flip);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(code),
+                                               _mm256_sign_epi8(_mm256_set1_epi32(four), code));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+  }
+  return sum;
+}
+// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 * sum(x).
+template <int kMaxCode>
+TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
+  if constexpr (kMaxCode == 15) {
+    return Add(Vi{DotNibbles(c.lo, x), DotNibbles(c.hi, x)}, Set1(init));
+  } else {
+    return {DotBytes(c.lo, x), DotBytes(c.hi, x)};
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
+
+#include "kernels/cpu/isa_end-inl.h"

@@ -1,0 +1,336 @@
+#include "text/jinja/evaluator.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+namespace tandem::jinja {
+
+Evaluator::Evaluator(Runtime& rt, Variables variables) : rt_(rt) {
+  scopes_.push_back(std::move(variables));
+  scopes_.emplace_back();
+}
+
+std::string Evaluator::Render(const Block& block) {
+  std::string out;
+  Run(block, out);
+  return out;
+}
+
+// --- statements ---
+
+Evaluator::Flow Evaluator::Run(const Block& block, std::string& out) {
+  for (const StmtPtr& stmt : block) {
+    rt_.set_line(stmt->line);
+    if (!rt_.Charge()) return Flow::kNext;
+    Flow flow = Flow::kNext;
+    switch (stmt->kind) {
+      case StmtKind::kText:
+        out += stmt->text;
+        if (out.size() > rt_.limits().max_output_bytes) Print(Value(), out);
+        break;
+      case StmtKind::kPrint:
+        Print(Eval(*stmt->expr), out);
+        break;
+      case StmtKind::kSet:
+        Assign(stmt->target, Eval(*stmt->expr));
+        break;
+      case StmtKind::kSetBlock:
+        RunSetBlock(*stmt);
+        break;
+      case StmtKind::kIf:
+        flow = RunIf(*stmt, out);
+        break;
+      case StmtKind::kFor:
+        flow = RunFor(*stmt, out);
+        break;
+      case StmtKind::kBreak:
+        return Flow::kBreak;
+      case StmtKind::kContinue:
+        return Flow::kContinue;
+    }
+    if (flow != Flow::kNext) return flow;
+  }
+  return Flow::kNext;
+}
+
+void Evaluator::Print(const Value& v, std::string& out) {
+  if (!rt_.ok()) return;
+  const size_t limit = rt_.limits().max_output_bytes;
+  if (Status s = AppendStr(v, limit, out); !s.ok()) rt_.Fail(s);
+  if (out.size() > limit) rt_.Fail(OutOfRangeError("a text grows beyond {} bytes", limit));
+}
+
+Evaluator::Flow Evaluator::RunIf(const Stmt& stmt, std::string& out) {
+  for (const auto& [condition, body] : stmt.branches) {
+    const bool taken = Eval(*condition).Truthy();
+    if (!rt_.ok()) return Flow::kNext;
+    if (taken) return Run(body, out);
+  }
+  return Run(stmt.otherwise, out);
+}
+
+Value Evaluator::FilterItems(const Stmt& stmt, const List& items) {
+  std::vector<Value> kept;
+  scopes_.emplace_back();
+  for (const Value& item : items.items) {
+    if (!rt_.Charge()) break;
+    Assign(stmt.target, item);
+    if (Eval(*stmt.filter).Truthy()) kept.push_back(item);
+  }
+  scopes_.pop_back();
+  return rt_.MakeList(List::Flavor::kList, std::move(kept));
+}
+
+Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, std::string& out) {
+  std::shared_ptr<const List> items = rt_.Items(Eval(*stmt.expr));
+  if (stmt.filter && rt_.ok()) items = rt_.Items(FilterItems(stmt, *items));
+  if (!rt_.ok()) return Flow::kNext;
+  if (items->items.empty()) return Run(stmt.otherwise, out);
+  Loop* const loop = rt_.MakeLoop();
+  loop->items = items;
+  loop->depth0 = loop_depth_++;
+  for (size_t i = 0; i < items->items.size() && rt_.Charge(); ++i) {
+    loop->index0 = i;
+    scopes_.emplace_back();
+    SetVariable("loop", Value(static_cast<const Loop*>(loop)));
+    Assign(stmt.target, items->items[i]);
+    const Flow flow = Run(stmt.body, out);
+    scopes_.pop_back();
+    if (flow == Flow::kBreak) break;
+  }
+  --loop_depth_;
+  return Flow::kNext;
+}
+
+void Evaluator::RunSetBlock(const Stmt& stmt) {
+  std::string text;
+  scopes_.emplace_back();
+  Run(stmt.body, text);
+  scopes_.pop_back();
+  Assign(stmt.target, rt_.String(std::move(text)));
+}
+
+// --- names ---
+
+void Evaluator::Assign(const Target& target, const Value& value) {
+  if (!rt_.ok()) return;
+  if (!target.parts.empty()) {
+    const auto items = rt_.Items(value);
+    if (rt_.ok() && items->items.size() != target.parts.size()) {
+      rt_.FailType("cannot assign {} items to {} names", items->items.size(), target.parts.size());
+    }
+    for (size_t i = 0; i < target.parts.size() && rt_.Charge(); ++i) {
+      Assign(target.parts[i], items->items[i]);
+    }
+    return;
+  }
+  if (target.attribute.empty()) return SetVariable(target.name, value);
+  const Value object = Lookup(target.name);
+  if (object.kind() != Kind::kNamespace) {
+    rt_.FailType("cannot assign to an attribute of '{}': it is no namespace", target.name);
+    return;
+  }
+  if (!rt_.Allocate(target.attribute.size() + sizeof(Value))) return;
+  object.as_namespace().Set(target.attribute, value);
+}
+
+void Evaluator::SetVariable(std::string_view name, Value value) {
+  for (auto& [key, old] : scopes_.back()) {
+    if (key == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  scopes_.back().emplace_back(name, std::move(value));
+}
+
+Value Evaluator::Lookup(std::string_view name) {
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    for (const auto& [key, value] : *scope) {
+      if (key == name) return value;
+    }
+  }
+  if (name == "namespace" || FindFunction(name) != nullptr) return Value(Callable{});
+  return Value::MakeUndefined(fmt::format("'{}' is undefined", name.substr(0, 64)));
+}
+
+// --- expressions ---
+
+Value Evaluator::EvalOperand(const Expr& e, size_t i) {
+  return e.operands[i] ? Eval(*e.operands[i]) : Value(None{});
+}
+
+std::vector<Value> Evaluator::EvalOperands(const Expr& e) {
+  std::vector<Value> values;
+  values.reserve(e.operands.size());
+  for (size_t i = 0; i < e.operands.size(); ++i) values.push_back(EvalOperand(e, i));
+  return values;
+}
+
+Value Evaluator::Eval(const Expr& e) {
+  if (!rt_.Charge()) return Value();
+  rt_.set_line(e.line);
+  switch (e.kind) {
+    case ExprKind::kConstant:
+      return e.value;
+    case ExprKind::kName:
+      return Lookup(e.name);
+    case ExprKind::kList:
+      return rt_.MakeList(List::Flavor::kList, EvalOperands(e));
+    case ExprKind::kTuple:
+      return rt_.MakeList(List::Flavor::kTuple, EvalOperands(e));
+    case ExprKind::kDict:
+      return EvalDict(e);
+    case ExprKind::kAttribute:
+      return Attribute(rt_, EvalOperand(e, 0), e.name);
+    case ExprKind::kSubscript: {
+      const Value object = EvalOperand(e, 0);
+      return Subscript(rt_, object, EvalOperand(e, 1));
+    }
+    case ExprKind::kSlice:
+      return EvalSlice(e);
+    case ExprKind::kNegate:
+      return Negate(rt_, EvalOperand(e, 0));
+    case ExprKind::kPlus:
+      return Plus(rt_, EvalOperand(e, 0));
+    case ExprKind::kNot:
+      return Value(!EvalOperand(e, 0).Truthy());
+    case ExprKind::kBinary: {
+      const Value left = EvalOperand(e, 0);
+      return Binary(rt_, e.binary, left, EvalOperand(e, 1));
+    }
+    case ExprKind::kCompare:
+      return EvalCompare(e);
+    case ExprKind::kAnd: {
+      Value left = EvalOperand(e, 0);
+      return left.Truthy() ? EvalOperand(e, 1) : left;
+    }
+    case ExprKind::kOr: {
+      Value left = EvalOperand(e, 0);
+      return left.Truthy() ? left : EvalOperand(e, 1);
+    }
+    case ExprKind::kConditional:
+      if (EvalOperand(e, 0).Truthy()) return EvalOperand(e, 1);
+      if (e.operands[2]) return EvalOperand(e, 2);
+      return Value::MakeUndefined("an inline 'if' without 'else' is false");
+    case ExprKind::kConcat:
+      return EvalConcat(e);
+    case ExprKind::kFilter:
+    case ExprKind::kTest:
+    case ExprKind::kMethod:
+    case ExprKind::kCall:
+      return Apply(e, nullptr);
+    case ExprKind::kNamespace:
+      return EvalNamespace(e);
+    case ExprKind::kMap:
+      return EvalMap(e);
+    case ExprKind::kSelect:
+      return EvalSelect(e);
+  }
+  return Value();
+}
+
+Value Evaluator::EvalDict(const Expr& e) {
+  std::vector<std::pair<std::string, Value>> entries;
+  for (size_t i = 0; i + 1 < e.operands.size(); i += 2) {
+    const Value key = EvalOperand(e, i);
+    Value value = EvalOperand(e, i + 1);
+    if (!rt_.ok()) return Value();
+    if (!key.is_string()) {
+      return rt_.Fail(
+          UnimplementedError("a key of type {} in a dict is not supported", TypeName(key)));
+    }
+    entries.emplace_back(key.as_string(), std::move(value));
+  }
+  return rt_.MakeDict(std::move(entries));
+}
+
+Value Evaluator::EvalSlice(const Expr& e) {
+  const std::vector<Value> v = EvalOperands(e);
+  return Slice(rt_, v[0], v[1], v[2], v[3]);
+}
+
+Value Evaluator::EvalCompare(const Expr& e) {
+  Value left = EvalOperand(e, 0);
+  for (size_t i = 0; i < e.comparisons.size(); ++i) {
+    Value right = EvalOperand(e, i + 1);
+    if (!rt_.ok() || !Compare(rt_, e.comparisons[i], left, right)) return Value(false);
+    left = std::move(right);
+  }
+  return Value(true);
+}
+
+Value Evaluator::EvalConcat(const Expr& e) {
+  std::string text;
+  for (size_t i = 0; i < e.operands.size(); ++i) Print(EvalOperand(e, i), text);
+  return rt_.String(std::move(text));
+}
+
+Value Evaluator::EvalNamespace(const Expr& e) {
+  Namespace* const ns = rt_.MakeNamespace();
+  for (size_t i = 0; i < e.operands.size(); ++i) ns->Set(e.names[i], EvalOperand(e, i));
+  return Value(ns);
+}
+
+Value Evaluator::Apply(const Expr& e, const Value* subject) {
+  // One place more than the parameters, for the subject.
+  std::array<std::optional<Value>, Builtin::kMaxParameters + 1> arguments;
+  for (size_t i = 0; i < e.operands.size(); ++i) {
+    if (e.operands[i]) {
+      arguments[i] = Eval(*e.operands[i]);
+    } else if (i == 0 && subject != nullptr) {
+      arguments[0] = *subject;
+    }
+  }
+  if (!rt_.ok()) return Value();
+  const Arguments given(arguments.data(), e.operands.size());
+  if (e.kind == ExprKind::kMethod) return CallMethod(rt_, *e.builtin, given);
+  Value result = e.builtin->call(rt_, given);
+  return e.negated ? Value(!result.Truthy()) : result;
+}
+
+// An attribute path as map and selectattr take it: names and indices with dots between.
+Value Evaluator::EvalMember(const Value& object, std::string_view path) {
+  Value value = object;
+  for (bool more = true; more && rt_.Charge();) {
+    const size_t dot = path.find('.');
+    const std::string_view part = path.substr(0, dot);
+    more = dot != std::string_view::npos;
+    path = more ? path.substr(dot + 1) : std::string_view();
+    int64_t index = 0;
+    const auto parsed = std::from_chars(part.data(), part.data() + part.size(), index);
+    const bool is_index =
+        !part.empty() && part[0] != '-' && parsed.ptr == part.data() + part.size();
+    value = Subscript(rt_, value, is_index ? Value(index) : rt_.String(std::string(part)));
+  }
+  return value;
+}
+
+Value Evaluator::EvalMap(const Expr& e) {
+  const auto items = rt_.Items(EvalOperand(e, 0));
+  const Value fallback = e.operands.size() > 1 ? EvalOperand(e, 1) : Value();
+  std::vector<Value> out;
+  for (const Value& item : items->items) {
+    if (!rt_.Charge()) break;
+    Value mapped = e.inner ? Apply(*e.inner, &item) : EvalMember(item, e.name);
+    const bool use_fallback = mapped.is_undefined() && e.operands.size() > 1;
+    out.push_back(use_fallback ? fallback : std::move(mapped));
+  }
+  return rt_.MakeList(List::Flavor::kIterator, std::move(out));
+}
+
+Value Evaluator::EvalSelect(const Expr& e) {
+  const auto items = rt_.Items(EvalOperand(e, 0));
+  std::vector<Value> out;
+  for (const Value& item : items->items) {
+    if (!rt_.Charge()) break;
+    const Value subject = e.name.empty() ? item : EvalMember(item, e.name);
+    const Value verdict = e.inner ? Apply(*e.inner, &subject) : subject;
+    if (verdict.Truthy() != e.negated) out.push_back(item);
+  }
+  return rt_.MakeList(List::Flavor::kIterator, std::move(out));
+}
+
+}  // namespace tandem::jinja

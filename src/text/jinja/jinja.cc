@@ -1,0 +1,36 @@
+#include "text/jinja/jinja.h"
+
+#include "text/jinja/evaluator.h"
+#include "text/jinja/parser.h"
+#include "text/unicode.h"
+
+namespace tandem::jinja {
+
+struct Template::Tree {
+  Block block;
+};
+
+Template::Template(std::unique_ptr<const Tree> tree) : tree_(std::move(tree)) {}
+Template::~Template() = default;
+Template::Template(Template&&) noexcept = default;
+Template& Template::operator=(Template&&) noexcept = default;
+
+Result<Template> Template::Create(std::string_view source) {
+  if (source.size() > kMaxTemplateBytes) {
+    return OutOfRangeError("the template has {} bytes; the limit is {}", source.size(),
+                           kMaxTemplateBytes);
+  }
+  if (!IsValidUtf8(source)) return InvalidArgumentError("the template is not valid UTF-8");
+  Result<Block> block = Parse(source);
+  if (!block.ok()) return block.status();
+  return Template(std::make_unique<const Tree>(Tree{std::move(*block)}));
+}
+
+Result<std::string> Template::Render(Variables variables, const Limits& limits) const {
+  Runtime rt(limits);
+  std::string text = Evaluator(rt, std::move(variables)).Render(tree_->block);
+  if (!rt.ok()) return rt.error();
+  return text;
+}
+
+}  // namespace tandem::jinja

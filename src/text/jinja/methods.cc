@@ -1,0 +1,414 @@
+// Methods of strings and dicts, and the global functions: bodies and tables, declared in builtins.h.
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+
+#include "text/jinja/builtins.h"
+#include "text/jinja/strings.h"
+#include "text/unicode.h"
+
+namespace tandem::jinja {
+namespace {
+
+using Flavor = List::Flavor;
+
+// range() of Jinja's sandbox.
+constexpr int64_t kMaxRange = 100'000;
+
+const std::string& Self(Arguments args) {
+  return args[0]->as_string();
+}
+
+// --- str ---
+
+template <Side kSide>
+Value StripMethod(Runtime& rt, Arguments args) {
+  rt.ChargeBytes(Self(args).size());
+  if (!Given(args, 1) || args[1]->is_none()) {
+    return rt.String(std::string(StripSpace(Self(args), kSide)));
+  }
+  return rt.String(std::string(StripChars(Self(args), StringOr(rt, args, 1, ""), kSide)));
+}
+
+// startswith and endswith take one string or a tuple of them.
+template <typename Matches>
+Value AffixTest(Runtime& rt, Arguments args, Matches matches) {
+  const Value& affix = *args[1];
+  if (affix.is_string()) return Value(matches(affix.as_string()));
+  if (!affix.is_list() || affix.as_list().flavor != Flavor::kTuple) {
+    return rt.FailType("startswith and endswith need a string or a tuple of strings, not {}",
+                       TypeName(affix));
+  }
+  for (const Value& v : affix.as_list().items) {
+    if (!rt.Charge()) break;
+    if (!v.is_string()) return rt.FailType("a tuple of strings holds a {}", TypeName(v));
+    if (matches(v.as_string())) return Value(true);
+  }
+  return Value(false);
+}
+
+Value StartsWith(Runtime& rt, Arguments args) {
+  return AffixTest(rt, args, [&](std::string_view affix) { return Self(args).starts_with(affix); });
+}
+Value EndsWith(Runtime& rt, Arguments args) {
+  return AffixTest(rt, args, [&](std::string_view affix) { return Self(args).ends_with(affix); });
+}
+
+Value RemovePrefix(Runtime& rt, Arguments args) {
+  const std::string prefix = StringOr(rt, args, 1, "");
+  if (!Self(args).starts_with(prefix)) return *args[0];
+  return rt.String(Self(args).substr(prefix.size()));
+}
+Value RemoveSuffix(Runtime& rt, Arguments args) {
+  const std::string suffix = StringOr(rt, args, 1, "");
+  if (!Self(args).ends_with(suffix)) return *args[0];
+  return rt.String(Self(args).substr(0, Self(args).size() - suffix.size()));
+}
+
+// Splits at white space; at most `limit` times.
+std::vector<Value> SplitAtSpace(Runtime& rt, std::string_view text, int64_t limit) {
+  std::vector<Value> parts;
+  text = StripSpace(text, Side::kLeft);
+  while (!text.empty() && rt.ok()) {
+    if (static_cast<int64_t>(parts.size()) == limit) {
+      parts.push_back(rt.String(std::string(StripSpace(text, Side::kRight))));
+      break;
+    }
+    size_t end = 0;
+    while (end < text.size()) {
+      const DecodedChar c = DecodeChar(text, end);
+      if (IsPythonSpace(c.code)) break;
+      end += c.size;
+    }
+    parts.push_back(rt.String(std::string(text.substr(0, end))));
+    text = StripSpace(text.substr(end), Side::kLeft);
+  }
+  return parts;
+}
+
+// Offsets of the matches of `needle`, none overlapping; at most `limit`.
+std::vector<size_t> Matches(Runtime& rt, std::string_view text, std::string_view needle,
+                            int64_t limit) {
+  std::vector<size_t> found;
+  rt.ChargeBytes(text.size());
+  for (size_t from = 0; static_cast<int64_t>(found.size()) < limit && rt.Charge();) {
+    // Each search prepares the needle again; the charge keeps that within the limits.
+    rt.ChargeBytes(needle.size() * 2);
+    const size_t at = FindText(text, needle, from);
+    if (at == std::string_view::npos) break;
+    found.push_back(at);
+    from = at + needle.size();
+  }
+  return found;
+}
+
+int64_t LimitOf(int64_t count) {
+  return count < 0 ? INT64_MAX : count;
+}
+
+Value Split(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  const int64_t limit = LimitOf(IntOr(rt, args, 2, -1));
+  if (!rt.ChargeBytes(text.size())) return Value();
+  if (!Given(args, 1) || args[1]->is_none()) {
+    return rt.MakeList(Flavor::kList, SplitAtSpace(rt, text, limit));
+  }
+  const std::string separator = StringOr(rt, args, 1, "");
+  if (separator.empty()) return rt.FailType("split by an empty separator");
+  std::vector<Value> parts;
+  size_t begin = 0;
+  for (const size_t at : Matches(rt, text, separator, limit)) {
+    if (!rt.ok()) break;
+    parts.push_back(rt.String(text.substr(begin, at - begin)));
+    begin = at + separator.size();
+  }
+  parts.push_back(rt.String(text.substr(begin)));
+  return rt.MakeList(Flavor::kList, std::move(parts));
+}
+
+Value RightSplit(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  const std::string separator = StringOr(rt, args, 1, "");
+  const int64_t limit = LimitOf(IntOr(rt, args, 2, -1));
+  if (separator.empty()) return rt.FailType("rsplit needs a separator that is not empty");
+  std::vector<Value> parts;
+  std::string_view rest = text;
+  while (static_cast<int64_t>(parts.size()) < limit && rt.Charge()) {
+    rt.ChargeBytes(separator.size() * 2);
+    const size_t at =
+        separator.size() > rest.size() ? std::string_view::npos : FindLastText(rest, separator);
+    if (at == std::string_view::npos) break;
+    rt.ChargeBytes(rest.size() - at);
+    parts.push_back(rt.String(std::string(rest.substr(at + separator.size()))));
+    rest = rest.substr(0, at);
+  }
+  parts.push_back(rt.String(std::string(rest)));
+  std::reverse(parts.begin(), parts.end());
+  return rt.MakeList(Flavor::kList, std::move(parts));
+}
+
+Value SplitLinesMethod(Runtime& rt, Arguments args) {
+  std::vector<Value> lines;
+  rt.ChargeBytes(Self(args).size());
+  for (const std::string_view line : SplitLines(Self(args))) {
+    if (!rt.ok()) break;
+    lines.push_back(rt.String(std::string(line)));
+  }
+  return rt.MakeList(Flavor::kList, std::move(lines));
+}
+
+// Where Python's replace() puts `to` for an empty needle: before every character and at the end.
+std::string Interleave(Runtime& rt, std::string_view text, std::string_view to, int64_t limit) {
+  std::string out;
+  size_t pos = 0;
+  for (int64_t done = 0; done < limit && rt.Charge(); ++done) {
+    if (out.size() > rt.limits().max_output_bytes) break;
+    out += to;
+    if (pos == text.size()) return out;
+    const size_t size = DecodeChar(text, pos).size;
+    out += text.substr(pos, size);
+    pos += size;
+  }
+  out += text.substr(pos);
+  return out;
+}
+
+Value ReplaceMethod(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  const std::string from = StringOr(rt, args, 1, "");
+  const std::string to = StringOr(rt, args, 2, "");
+  const int64_t limit = LimitOf(IntOr(rt, args, 3, -1));
+  if (!rt.ok()) return Value();
+  if (from.empty()) return rt.String(Interleave(rt, text, to, limit));
+  std::string out;
+  size_t begin = 0;
+  for (const size_t at : Matches(rt, text, from, limit)) {
+    out += text.substr(begin, at - begin);
+    out += to;
+    begin = at + from.size();
+    if (out.size() > rt.limits().max_output_bytes) break;
+  }
+  out += text.substr(begin);
+  return rt.String(std::move(out));
+}
+
+int64_t CharacterCount(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+template <bool kLast>
+Value Find(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  const std::string needle = StringOr(rt, args, 1, "");
+  rt.ChargeBytes(text.size() + needle.size());
+  const size_t at = kLast ? FindLastText(text, needle) : FindText(text, needle, 0);
+  if (at == std::string::npos) return Value(int64_t{-1});
+  return Value(CharacterCount(std::string_view(text).substr(0, at)));
+}
+
+Value Count(Runtime& rt, Arguments args) {
+  const std::string needle = StringOr(rt, args, 1, "");
+  if (needle.empty()) return Value(CharacterCount(Self(args)) + 1);
+  return Value(static_cast<int64_t>(Matches(rt, Self(args), needle, INT64_MAX).size()));
+}
+
+template <std::string (*kFunction)(std::string_view)>
+Value MapText(Runtime& rt, Arguments args) {
+  rt.ChargeBytes(Self(args).size() * 8);
+  return rt.String(kFunction(Self(args)));
+}
+
+Value JoinMethod(Runtime& rt, Arguments args) {
+  const auto list = rt.Items(*args[1]);
+  std::string out;
+  for (size_t i = 0; i < list->items.size() && rt.Charge(); ++i) {
+    if (!list->items[i].is_string()) {
+      return rt.FailType("join: item {} is a {}, not a string", i, TypeName(list->items[i]));
+    }
+    if (i > 0) out += Self(args);
+    out += list->items[i].as_string();
+    if (out.size() > rt.limits().max_output_bytes) break;
+  }
+  return rt.String(std::move(out));
+}
+
+// --- dict ---
+
+Value Get(Runtime& rt, Arguments args) {
+  if (!args[1]->is_string()) {
+    return rt.FailType("get needs a string as key, not {}", TypeName(*args[1]));
+  }
+  if (const Value* found = args[0]->as_dict().Find(args[1]->as_string())) return *found;
+  return Given(args, 2) ? *args[2] : Value(None{});
+}
+
+enum class Part { kKeys, kValues, kItems };
+
+template <Part kPart>
+Value View(Runtime& rt, Arguments args) {
+  std::vector<Value> out;
+  for (const auto& [key, value] : args[0]->as_dict().items) {
+    if (!rt.ok()) break;
+    if (kPart == Part::kValues) {
+      out.push_back(value);
+    } else if (kPart == Part::kKeys) {
+      out.push_back(rt.String(key));
+    } else {
+      out.push_back(rt.MakeList(Flavor::kTuple, {rt.String(key), value}));
+    }
+  }
+  return rt.MakeList(Flavor::kView, std::move(out));
+}
+
+// --- functions ---
+
+Value RaiseException(Runtime& rt, Arguments args) {
+  return rt.FailType("the chat template refuses: {}", rt.Str(*args[0]));
+}
+
+Value Range(Runtime& rt, Arguments args) {
+  int64_t start = 0;
+  int64_t stop = IntOr(rt, args, 0, 0);
+  if (Given(args, 1)) {
+    start = stop;
+    stop = IntOr(rt, args, 1, 0);
+  }
+  const int64_t step = IntOr(rt, args, 2, 1);
+  if (step == 0) return rt.FailType("range: the step is 0");
+  std::vector<Value> items;
+  for (__int128 i = start; step > 0 ? i < stop : i > stop; i += step) {
+    if (static_cast<int64_t>(items.size()) >= kMaxRange) {
+      return rt.Fail(OutOfRangeError("range: more than {} items", kMaxRange));
+    }
+    items.push_back(Value(static_cast<int64_t>(i)));
+  }
+  return rt.MakeList(Flavor::kRange, std::move(items));
+}
+
+constexpr Builtin kMethods[] = {
+    {"strip", StripMethod<Side::kBoth>, {"chars"}, 0, Kind::kString},
+    {"lstrip", StripMethod<Side::kLeft>, {"chars"}, 0, Kind::kString},
+    {"rstrip", StripMethod<Side::kRight>, {"chars"}, 0, Kind::kString},
+    {"startswith", StartsWith, {"prefix"}, 1, Kind::kString},
+    {"endswith", EndsWith, {"suffix"}, 1, Kind::kString},
+    {"removeprefix", RemovePrefix, {"prefix"}, 1, Kind::kString},
+    {"removesuffix", RemoveSuffix, {"suffix"}, 1, Kind::kString},
+    {"split", Split, {"sep", "maxsplit"}, 0, Kind::kString},
+    {"rsplit", RightSplit, {"sep", "maxsplit"}, 1, Kind::kString},
+    {"splitlines", SplitLinesMethod, {}, 0, Kind::kString},
+    {"replace", ReplaceMethod, {"old", "new", "count"}, 2, Kind::kString},
+    {"find", Find<false>, {"sub"}, 1, Kind::kString},
+    {"rfind", Find<true>, {"sub"}, 1, Kind::kString},
+    {"count", Count, {"sub"}, 1, Kind::kString},
+    {"upper", MapText<ToUpper>, {}, 0, Kind::kString},
+    {"lower", MapText<ToLower>, {}, 0, Kind::kString},
+    {"capitalize", MapText<Capitalize>, {}, 0, Kind::kString},
+    {"title", MapText<TitleCase>, {}, 0, Kind::kString},
+    {"join", JoinMethod, {"iterable"}, 1, Kind::kString},
+    {"get", Get, {"key", "default"}, 1, Kind::kDict},
+    {"keys", View<Part::kKeys>, {}, 0, Kind::kDict},
+    {"values", View<Part::kValues>, {}, 0, Kind::kDict},
+    {"items", View<Part::kItems>, {}, 0, Kind::kDict},
+};
+
+constexpr Builtin kFunctions[] = {
+    {"raise_exception", RaiseException, {"message"}, 1},
+    {"range", Range, {"start", "stop", "step"}, 1},
+};
+
+// What Python's types have by name, whether or not this interpreter can call it.
+constexpr std::string_view kStrAttributes[] = {
+    "capitalize",   "casefold",    "center",    "count",      "encode",       "endswith",
+    "expandtabs",   "find",        "format",    "format_map", "index",        "isalnum",
+    "isalpha",      "isascii",     "isdecimal", "isdigit",    "isidentifier", "islower",
+    "isnumeric",    "isprintable", "isspace",   "istitle",    "isupper",      "join",
+    "ljust",        "lower",       "lstrip",    "maketrans",  "partition",    "removeprefix",
+    "removesuffix", "replace",     "rfind",     "rindex",     "rjust",        "rpartition",
+    "rsplit",       "rstrip",      "split",     "splitlines", "startswith",   "strip",
+    "swapcase",     "title",       "translate", "upper",      "zfill"};
+constexpr std::string_view kDictAttributes[] = {"clear",      "copy",   "fromkeys", "get",
+                                                "items",      "keys",   "pop",      "popitem",
+                                                "setdefault", "update", "values"};
+constexpr std::string_view kListAttributes[] = {"append", "clear",   "copy",   "count",
+                                                "extend", "index",   "insert", "pop",
+                                                "remove", "reverse", "sort"};
+
+bool Among(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const Builtin* FindIn(std::span<const Builtin> table, std::string_view name) {
+  const auto it =
+      std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+std::span<const Builtin> Methods() {
+  return kMethods;
+}
+std::span<const Builtin> Functions() {
+  return kFunctions;
+}
+
+const Builtin* FindFilter(std::string_view name) {
+  const Builtin* const found = FindIn(StringFilters(), name);
+  return found != nullptr ? found : FindIn(SequenceFilters(), name);
+}
+const Builtin* FindTest(std::string_view name) {
+  return FindIn(Tests(), name);
+}
+const Builtin* FindMethod(std::string_view name) {
+  return FindIn(Methods(), name);
+}
+const Builtin* FindFunction(std::string_view name) {
+  return FindIn(Functions(), name);
+}
+
+bool HasPythonAttribute(const Value& v, std::string_view name) {
+  if (v.is_string()) return Among(kStrAttributes, name);
+  if (v.is_dict()) return Among(kDictAttributes, name);
+  if (v.is_list() && v.as_list().flavor == Flavor::kList) return Among(kListAttributes, name);
+  if (v.is_list() && v.as_list().flavor == Flavor::kTuple)
+    return name == "count" || name == "index";
+  return false;
+}
+
+Value CallMethod(Runtime& rt, const Builtin& method, Arguments arguments) {
+  const Value& receiver = *arguments[0];
+  if (receiver.is_undefined()) return rt.FailType("{}", receiver.undefined_reason());
+  if (receiver.kind() != method.receiver) {
+    return rt.FailType("'{} object' has no method '{}'", TypeName(receiver), method.name);
+  }
+  return method.call(rt, arguments);
+}
+
+bool Given(Arguments arguments, size_t i) {
+  return i < arguments.size() && arguments[i].has_value();
+}
+
+std::string StringOr(Runtime& rt, Arguments arguments, size_t i, std::string_view fallback) {
+  if (!Given(arguments, i)) return std::string(fallback);
+  if (arguments[i]->is_string()) {
+    rt.Allocate(arguments[i]->as_string().size());
+    return arguments[i]->as_string();
+  }
+  rt.FailType("an argument must be a string, not {}", TypeName(*arguments[i]));
+  return std::string(fallback);
+}
+
+int64_t IntOr(Runtime& rt, Arguments arguments, size_t i, int64_t fallback) {
+  if (!Given(arguments, i)) return fallback;
+  if (arguments[i]->is_int()) return arguments[i]->as_int();
+  if (arguments[i]->is_bool()) return int64_t{arguments[i]->as_bool()};
+  rt.FailType("an argument must be an integer, not {}", TypeName(*arguments[i]));
+  return fallback;
+}
+
+bool TruthOr(Arguments arguments, size_t i, bool fallback) {
+  return Given(arguments, i) ? arguments[i]->Truthy() : fallback;
+}
+
+}  // namespace tandem::jinja

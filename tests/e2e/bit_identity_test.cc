@@ -1,0 +1,93 @@
+// A request's greedy output is the same bits whatever else runs and however the work is divided (issue: R5, idea 6).
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/support/model_under_test.h"
+
+namespace tandem {
+namespace {
+
+struct Workload {
+  std::string model_path;
+  int32_t vocab = 0;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+};
+
+std::vector<TokenId> RandomPrompt(uint64_t seed, int32_t vocab, int32_t length) {
+  SplitMix64 random(seed);
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < length; ++i) {
+    prompt.push_back(TokenId(static_cast<int32_t>(random.Below(static_cast<uint64_t>(vocab)))));
+  }
+  return prompt;
+}
+
+// Request 0 is the one under test; the others differ in length, so rows of every kind meet in a step.
+std::vector<TestRequest> Requests(const Workload& load, int32_t count, SamplingParams sampling) {
+  std::vector<TestRequest> requests;
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t length = i == 0 ? load.prompt_tokens : 1 + (i * 13) % load.prompt_tokens;
+    requests.push_back({RandomPrompt(static_cast<uint64_t>(i) + 1, load.vocab, length),
+                        i == 0 ? load.output_tokens : 1 + (i * 7) % load.output_tokens, sampling});
+  }
+  return requests;
+}
+
+void ExpectSameBits(const Workload& load, Numerics numerics) {
+  TestConfig config;
+  config.model_path = load.model_path;
+  config.numerics = numerics;
+  const SamplingParams greedy = {.temperature = 0};
+  const SamplingParams seeded = {.temperature = 0.9, .top_k = 40, .top_p = 0.95, .seed = 11};
+  std::vector<TokenId> expected_greedy, expected_seeded;
+  {
+    ModelUnderTest alone(config);
+    expected_greedy = alone.Generate(Requests(load, 1, greedy))[0];
+    expected_seeded = alone.Generate(Requests(load, 1, seeded))[0];
+  }
+  ASSERT_EQ(expected_greedy.size(), static_cast<size_t>(load.output_tokens));
+  ASSERT_NE(expected_greedy, expected_seeded);
+  struct Variant {
+    int32_t requests, chunk, threads, depth;
+  };
+  constexpr Variant kVariants[] = {{1, 1, 1, 0},   {1, 7, 2, 1},    {1, 256, 2, 1}, {16, 256, 1, 0},
+                                   {16, 256, 2, 1}, {16, 7, 2, 1}, {16, 1, 2, 0}};
+  for (const Variant& v : kVariants) {
+    config.chunk_tokens = v.chunk;
+    config.threads = v.threads;
+    config.pipeline_depth = v.depth;
+    ModelUnderTest model(config);
+    EXPECT_EQ(model.Generate(Requests(load, v.requests, greedy))[0], expected_greedy)
+        << v.requests << " requests, " << config.ToText();
+    EXPECT_EQ(model.Generate(Requests(load, v.requests, seeded))[0], expected_seeded)
+        << v.requests << " requests, " << config.ToText();
+  }
+}
+
+TEST(BitIdentity, TinyModelExact) {
+  ExpectSameBits({GoldenPath("tiny_b.gguf"), 320, 60, 40}, Numerics::kExact);
+}
+TEST(BitIdentity, TinyQuantisedModelExact) {
+  ExpectSameBits({GoldenPath("tiny_c.gguf"), 512, 60, 40}, Numerics::kExact);
+}
+TEST(BitIdentity, TinyQuantisedModelFast) {
+  ExpectSameBits({GoldenPath("tiny_c.gguf"), 512, 60, 40}, Numerics::kFast);
+}
+
+class SmolLm2 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (SmolLm2Path().empty()) GTEST_SKIP() << "needs $TANDEM_TEST_MODEL: run ./test";
+  }
+};
+
+TEST_F(SmolLm2, FastIsTheSameBits) {
+  ExpectSameBits({SmolLm2Path(), 49152, 40, 16}, Numerics::kFast);
+}
+TEST_F(SmolLm2, ExactIsTheSameBits) {
+  ExpectSameBits({SmolLm2Path(), 49152, 24, 10}, Numerics::kExact);
+}
+
+}  // namespace
+}  // namespace tandem
