@@ -79,7 +79,8 @@ Status SpecReader::ReadArchitecture() {
   }
   TANDEM_ASSIGN_OR_RETURN(const int64_t parts, file_.GetIntOr("split.count", 1));
   if (parts > 1) {
-    return UnimplementedError("the file is one of {} parts; split files are not supported yet", parts);
+    return UnimplementedError("the file is one of {} parts; split files are not supported yet",
+                              parts);
   }
   TANDEM_ASSIGN_OR_RETURN(const std::string_view name, file_.GetString("general.architecture"));
   if (name != "llama") {
@@ -88,7 +89,8 @@ Status SpecReader::ReadArchitecture() {
   }
   spec_.architecture = name;
   const size_t slash = file_.path().rfind('/');
-  const std::string base = slash == std::string::npos ? file_.path() : file_.path().substr(slash + 1);
+  const std::string base =
+      slash == std::string::npos ? file_.path() : file_.path().substr(slash + 1);
   TANDEM_ASSIGN_OR_RETURN(const std::string_view title, file_.GetStringOr("general.name", base));
   spec_.name = EscapeText(title, kNameBytes);
   return OkStatus();
@@ -155,8 +157,7 @@ Status SpecReader::ReadDims() {
   TANDEM_RETURN_IF_ERROR(ReadInt(Key("context_length"), std::nullopt, &spec_.context_length));
   TANDEM_RETURN_IF_ERROR(ReadInt(Key("embedding_length"), std::nullopt, &spec_.hidden_dim));
   TANDEM_RETURN_IF_ERROR(ReadUniform(Key("feed_forward_length"), std::nullopt, &spec_.ffn_dim));
-  TANDEM_RETURN_IF_ERROR(
-      ReadUniform(Key("attention.head_count"), std::nullopt, &spec_.num_heads));
+  TANDEM_RETURN_IF_ERROR(ReadUniform(Key("attention.head_count"), std::nullopt, &spec_.num_heads));
   return ReadUniform(Key("attention.head_count_kv"), spec_.num_heads, &spec_.num_kv_heads);
 }
 
@@ -186,15 +187,14 @@ Status SpecReader::ReadNumbers() {
   // The Llama converter has permuted the rows of attn_q and attn_k for rotating neighbouring pairs.
   spec_.rope.style = RopeStyle::kInterleaved;
   TANDEM_ASSIGN_OR_RETURN(spec_.rope.theta, file_.GetFloatOr(Key("rope.freq_base"), 10000.0));
-  TANDEM_RETURN_IF_ERROR(
-      ReadInt(Key("rope.dimension_count"), spec_.head_dim, &spec_.rope.dims));
+  TANDEM_RETURN_IF_ERROR(ReadInt(Key("rope.dimension_count"), spec_.head_dim, &spec_.rope.dims));
   spec_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
 
   const GgufTensor* embedding = file_.FindTensor("token_embd.weight");
   if (embedding == nullptr) return NotFoundError("tensor 'token_embd.weight' is missing");
   TANDEM_RETURN_IF_ERROR(FitsInt32("rows of token_embd.weight", embedding->dims[1]));
-  TANDEM_RETURN_IF_ERROR(ReadInt(Key("vocab_size"), static_cast<int32_t>(embedding->dims[1]),
-                                 &spec_.vocab_size));
+  TANDEM_RETURN_IF_ERROR(
+      ReadInt(Key("vocab_size"), static_cast<int32_t>(embedding->dims[1]), &spec_.vocab_size));
   const GgufEntry* tokens = file_.FindEntry("tokenizer.ggml.tokens");
   if (tokens != nullptr && tokens->count > static_cast<uint64_t>(spec_.vocab_size)) {
     return InvalidArgumentError("the tokenizer has {} tokens, the model {} rows for them",
@@ -230,9 +230,9 @@ Status SpecReader::CheckTensors() const {
   std::sort(expected.begin(), expected.end(),
             [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
   for (const GgufTensor& tensor : file_.tensors()) {
-    const auto it = std::lower_bound(
-        expected.begin(), expected.end(), tensor.name,
-        [](const TensorSpec& t, std::string_view name) { return t.name < name; });
+    const auto it =
+        std::lower_bound(expected.begin(), expected.end(), tensor.name,
+                         [](const TensorSpec& t, std::string_view name) { return t.name < name; });
     if (it == expected.end() || it->name != tensor.name) {
       return UnimplementedError("tensor '{}' has no place in a {} model as Tandem computes it",
                                 EscapeText(tensor.name, kNameBytes), spec_.architecture);

@@ -46,7 +46,8 @@ StampRecord MakeRecord(const std::string& canonical, const FileStamp& stamp, Has
 }
 
 std::string FileFor(const std::string& directory, const std::string& canonical) {
-  return fmt::format("{}/{}.stamp", directory, HashBytes(std::as_bytes(std::span(canonical))).ToHex());
+  return fmt::format("{}/{}.stamp", directory,
+                     HashBytes(std::as_bytes(std::span(canonical))).ToHex());
 }
 
 }  // namespace

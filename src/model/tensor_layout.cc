@@ -18,7 +18,9 @@ std::vector<TensorSpec> TensorsOf(const ModelSpec& spec) {
   };
   matrix("token_embd.weight", spec.vocab_size, hidden, TensorSplit::kWhole);
   for (int32_t layer = 0; layer < spec.num_layers; ++layer) {
-    const auto name = [layer](const char* part) { return fmt::format("blk.{}.{}.weight", layer, part); };
+    const auto name = [layer](const char* part) {
+      return fmt::format("blk.{}.{}.weight", layer, part);
+    };
     vector(name("attn_norm"), hidden);
     matrix(name("attn_q"), heads_dim, hidden, TensorSplit::kRows);
     matrix(name("attn_k"), kv_dim, hidden, TensorSplit::kRows);

@@ -1,16 +1,12 @@
-// What: ModelWeights: the packed matrices and f32 vectors of one model (or of one tensor-parallel
-// part of it), mapped
-//   from a cache file that all processes share, or packed into memory.
-// Not here: the packed order (kernels/packed_matrix.h), the cache file's format (weights_cache.h),
-// what the names mean. Threads: Open on one thread; afterwards immutable, any thread. Invariants:
-// weights exist once: a tied output is the embedding's matrix. A cache file is used only if its
-// header,
-//   every table entry and the checksum of its data hold, and only for the content, packed layout
-//   and shard it was made from; it is written beside its name and renamed, so nobody sees half of
-//   one.
-// Cost: the first start reads the model file twice (identity, packing); later ones map the cache:
-// about 1 ms, plus one
-//   reading of the data when the cache was not yet verified as it lies there (stamp_index.h).
+// What: ModelWeights: the packed matrices and f32 vectors of one model (or of one tensor-parallel part of
+//   it), mapped from a cache file that all processes share, or packed into memory.
+// Not here: the packed order (kernels/packed_matrix.h), the plan (weights_plan.h), the cache file
+//   (weights_cache.h), what the names mean.
+// Threads: Open on one thread; afterwards immutable, any thread.
+// Invariants: weights exist once: a tied output is the embedding's matrix. A cache file is used only for
+//   the content, packed layout and shard it was made from, and only whole and undamaged.
+// Cost: the first start reads the model file twice (identity, packing). Later ones map the cache: some
+//   milliseconds, plus one reading of it when it has not been verified yet as it lies there.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +15,37 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "core/model_spec.h"
 #include "kernels/packed_matrix.h"
+#include "model/weights_plan.h"
 #include "os/file.h"
+#include "os/memory.h"
 #include "tensor/state_group.h"
 
 namespace tandem {
 
-class GgufFile;
-
-// Called now and then from long work, on the thread that does it, with done <= total in bytes.
+// Called now and then by long work, on the thread that does it, with done <= total in bytes.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct WeightsOptions {
-  std::string cache_dir;  // as UserCacheDir(); the files lie in cache_dir/weights
-  bool use_cache = true;  // false: pack into memory, touch no cache (tests, read-only machines)
+  std::string cache_dir;  // as UserCacheDir(); must not be empty with use_cache
+  bool use_cache = true;  // false: pack into memory, touch no cache (tests)
   Shard shard;            // matrices are split as tensor_layout.h says
-  LoadProgress progress;  // packing only; may be empty
+  // How long another process may keep us waiting that packs weights; then they are packed into memory.
+  int64_t lock_wait_ms = 600'000;
+  LoadProgress progress;  // of packing; may be empty
 };
 
 class ModelWeights {
  public:
-  // Requires `spec` from SpecFromGguf(file), with its identity set when the cache is used. A cache
-  // that is damaged is packed anew; one that cannot be written is replaced by memory; both are
-  // logged. Fails on shapes that the shard count does not divide, types without packed layout
-  // (UNIMPLEMENTED, by name), a file that ends early or changes while it is read, and when memory
-  // runs out. `file` may go once this has returned.
+  // Requires `spec` from LoadModelSpec(file) (without the cache, SpecFromGguf will do). A damaged cache is
+  // packed anew; one that cannot be written (disk full, no permission) is replaced by memory; both are
+  // logged. Fails on shapes that the shards do not divide, types without a packed layout
+  // (UNIMPLEMENTED, by name), a file that ends early or changes while it is read, and when memory runs
+  // out. `file` may go once this has returned.
   static Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, const GgufFile& file,
                                                     const ModelSpec& spec,
                                                     const WeightsOptions& options);
@@ -66,9 +65,22 @@ class ModelWeights {
   const std::string& cache_path() const { return cache_path_; }
 
  private:
-  ModelWeights(std::vector<PackedEntry> entries, PackedBytesOwner owner);
-  const PackedEntry* Find(std::string_view name, PackedEntry::Kind kind) const;
+  explicit ModelWeights(WeightPlan plan);
+  // Leaves bytes_ empty when the cache cannot be used.
+  Status UseCache(FileSystem& fs, const GgufFile& file, const ModelSpec& spec,
+                  const WeightsOptions& options);
+  Status PackIntoMemory(const GgufFile& file, const WeightsOptions& options);
+  Status Fill(const GgufFile& file, const WeightsOptions& options, const WeightSink& sink) const;
+  // The entry of this name and kind, or null.
+  const WeightEntry* Find(std::string_view name, TensorKind kind) const;
 
+  WeightPlan plan_;
+  std::vector<uint32_t> order_;  // indices of plan_.entries sorted by name
+  MappedFile map_;               // one of these two holds bytes_
+  MemoryRegion memory_;
+  std::span<const std::byte> bytes_;
+  bool from_cache_ = false;
+  std::string cache_path_;
 };
 
 }  // namespace tandem

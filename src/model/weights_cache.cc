@@ -146,10 +146,11 @@ Result<std::unique_ptr<FileLock>> WeightsCache::Lock(int64_t wait_ms) const {
   }
 }
 
-Status WeightsCache::Build(const std::function<Status(const WeightSink&)>& fill,
+Status WeightsCache::Build(const FileLock* lock,
+                           const std::function<Status(const WeightSink&)>& fill,
                            bool* cache_failed) {
   *cache_failed = true;
-  RemoveLeftovers();
+  if (lock != nullptr) RemoveLeftovers();
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs_, path_));
   Status sink_status;
   const Status status = WriteAll(*file, fill, &sink_status);
@@ -157,7 +158,8 @@ Status WeightsCache::Build(const std::function<Status(const WeightSink&)>& fill,
   return status;
 }
 
-Status WeightsCache::WriteAll(AtomicFile& file, const std::function<Status(const WeightSink&)>& fill,
+Status WeightsCache::WriteAll(AtomicFile& file,
+                              const std::function<Status(const WeightSink&)>& fill,
                               Status* sink_status) {
   const auto write = [&](std::span<const std::byte> bytes) {
     if (sink_status->ok()) *sink_status = file.Write(bytes);

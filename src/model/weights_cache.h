@@ -36,8 +36,9 @@ class WeightsCache {
   Result<std::unique_ptr<FileLock>> Lock(int64_t wait_ms) const;
 
   // Writes the file: `fill` passes the weights to its sink. What it returns is returned; a failure of the
-  // file itself sets `*cache_failed`. Requires the lock (it removes what a killed process left behind).
-  Status Build(const std::function<Status(const WeightSink&)>& fill, bool* cache_failed);
+  // file itself sets `*cache_failed`. With a `lock`, removes what a killed process has left behind.
+  Status Build(const FileLock* lock, const std::function<Status(const WeightSink&)>& fill,
+               bool* cache_failed);
 
   // The weights in a mapping that Open has returned.
   std::span<const std::byte> WeightsOf(const MappedFile& file) const;

@@ -21,8 +21,9 @@ int64_t AlignUp(int64_t value) {
 Status Divide(const TensorSpec& tensor, int64_t whole, int64_t unit, Shard shard, int64_t* first,
               int64_t* count) {
   if (whole % (unit * shard.world) != 0) {
-    return InvalidArgumentError("tensor '{}' cannot be split over {} ranks: {} is not a multiple of {}",
-                                tensor.name, shard.world, whole, unit * shard.world);
+    return InvalidArgumentError(
+        "tensor '{}' cannot be split over {} ranks: {} is not a multiple of {}", tensor.name,
+        shard.world, whole, unit * shard.world);
   }
   *count = whole / shard.world;
   *first = *count * shard.rank;
@@ -42,8 +43,8 @@ Result<WeightEntry> PlanTensor(const GgufFile& file, const TensorSpec& tensor, S
   if (tensor.split == TensorSplit::kRows) {
     TANDEM_RETURN_IF_ERROR(Divide(tensor, tensor.rows, 1, shard, &entry.first_row, &rows));
   } else if (tensor.split == TensorSplit::kColumns) {
-    TANDEM_RETURN_IF_ERROR(Divide(tensor, tensor.cols, InfoOf(dtype).block_elements, shard,
-                                  &entry.first_col, &cols));
+    TANDEM_RETURN_IF_ERROR(
+        Divide(tensor, tensor.cols, InfoOf(dtype).block_elements, shard, &entry.first_col, &cols));
   }
   entry.rows = static_cast<int32_t>(rows);
   entry.cols = static_cast<int32_t>(cols);

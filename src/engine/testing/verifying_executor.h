@@ -100,6 +100,7 @@ class VerifyingExecutor final : public StepExecutor {
     for (const PlanRow& row : plan.rows) RunRow(plan, row, &step);
     for (Slot& slot : slots_) slot.ran = false;
     steps_.push_back(std::move(step));
+    if (on_plan_) on_plan_(plan);
     tokens_run_ += plan.NumTokens();
     return OkStatus();
   }
@@ -126,6 +127,8 @@ class VerifyingExecutor final : public StepExecutor {
     return true;
   }
 
+  // `on_plan` sees every accepted plan.
+  void SetOnPlan(std::function<void(const StepPlan&)> on_plan) { on_plan_ = std::move(on_plan); }
   void RefuseNext() { refuse_next_ = true; }
   void FailNext() { fail_next_ = true; }
 
@@ -256,6 +259,7 @@ class VerifyingExecutor final : public StepExecutor {
   int64_t tokens_run_ = 0;
   bool refuse_next_ = false;
   bool fail_next_ = false;
+  std::function<void(const StepPlan&)> on_plan_;
   std::string violation_;
 };
 

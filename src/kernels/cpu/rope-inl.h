@@ -1,0 +1,133 @@
+// What: RopeStore: rotation of q and k, and the write of k and v into their pages.
+// Not here: reading pages (attention-inl.h).
+// Threads: a task is a run of tokens; it writes their q and k and their slots of the pages.
+// Invariants: as ref/ops_ref.h.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/math-inl.h"
+#include "tensor/half.h"
+
+#include "kernels/cpu/isa_begin-inl.h"
+
+namespace tandem::TANDEM_ISA {
+
+// Tokens of one task: a tile's neighbouring tokens share cache lines, so one thread writes them.
+inline constexpr int32_t kRopeTokens = 8;
+inline constexpr int32_t kRopePairsMax = 512;
+
+// sin and cos of one position for all pairs of a head.
+struct Rotation {
+  alignas(64) float sin[kRopePairsMax];
+  alignas(64) float cos[kRopePairsMax];
+};
+
+inline void FillRotation(const RopeStoreArgs& args, int32_t position, Rotation* out) {
+  const int32_t pairs = args.rope_dims / 2;
+  for (int32_t i = 0; i < pairs; i += kLanes) {
+    const int n = pairs - i < kLanes ? pairs - i : kLanes;
+    const Vf frequency =
+        n == kLanes ? Load(args.frequencies + i) : LoadFirst(args.frequencies + i, n);
+    const SinCos value = SinCosOfProduct(static_cast<float>(position), frequency);
+    Store(out->sin + i, value.sin);
+    Store(out->cos + i, value.cos);
+  }
+}
+
+// (a, b) -> (a cos - b sin, a sin + b cos): the second product is rounded, the first is not.
+inline void RotateHead(const Rotation& rotation, int32_t rope_dims, bool interleaved, float* x) {
+  const int32_t pairs = rope_dims / 2;
+  const int32_t step = interleaved ? 2 : 1;
+  const int32_t apart = interleaved ? 1 : pairs;
+  if (!interleaved && pairs % kLanes == 0) {
+    for (int32_t i = 0; i < pairs; i += kLanes) {
+      const Vf sin = Load(rotation.sin + i), cos = Load(rotation.cos + i);
+      const Vf a = Load(x + i), b = Load(x + i + pairs);
+      Store(x + i, Fma(a, cos, Sub(Zero(), Mul(b, sin))));
+      Store(x + i + pairs, Fma(a, sin, Mul(b, cos)));
+    }
+    return;
+  }
+  for (int32_t i = 0; i < pairs; ++i) {
+    float& first = x[i * step];
+    float& second = x[i * step + apart];
+    const float a = first, b = second;
+    first = std::fma(a, rotation.cos[i], 0.0f - b * rotation.sin[i]);
+    second = std::fma(a, rotation.sin[i], b * rotation.cos[i]);
+  }
+}
+
+inline void StoreValue(float value, float* to) { *to = value; }
+inline void StoreValue(float value, uint16_t* to) { *to = FloatToHalf(value); }
+
+// One head's values of one token into its tile.
+template <typename T>
+inline void StoreToTile(const StatePlane& plane, const float* x, int32_t tokens_per_block,
+                        int32_t slot, std::byte* tile) {
+  T* to = reinterpret_cast<T*>(tile);
+  int64_t step = 1;
+  if (plane.tile == TileLayout::kTokenMajor) {
+    to += int64_t{slot} * plane.dims;
+  } else {
+    to += slot;
+    step = tokens_per_block;
+  }
+  int32_t d = 0;
+  for (; d + kLanes <= plane.dims; d += kLanes) {
+    alignas(64) T converted[kLanes];
+    T* const at = step == 1 ? to + d : converted;
+    Store(at, Load(x + d));
+    if (step == 1) continue;
+    for (int i = 0; i < kLanes; ++i) to[(d + i) * step] = converted[i];
+  }
+  for (; d < plane.dims; ++d) StoreValue(x[d], to + d * step);
+}
+
+inline void StoreToTile(const StatePlane& plane, const float* x, int32_t tokens_per_block,
+                        int32_t slot, std::byte* tile) {
+  if (plane.dtype == DType::kF32) {
+    StoreToTile<float>(plane, x, tokens_per_block, slot, tile);
+  } else {
+    StoreToTile<uint16_t>(plane, x, tokens_per_block, slot, tile);
+  }
+}
+
+inline void RopeStoreToken(const RopeStoreArgs& args, int32_t token) {
+  const BatchView& batch = args.batch;
+  const StateGroup& group = *args.state.group;
+  const int32_t position = batch.positions[token];
+  Rotation rotation;
+  FillRotation(args, position, &rotation);
+  for (int32_t h = 0; h < args.num_heads; ++h) {
+    RotateHead(rotation, args.rope_dims, args.interleaved,
+               args.q + token * args.q_stride + int64_t{h} * args.head_dim);
+  }
+  const BatchRow& row = batch.rows[batch.row_of_token[token]];
+  const int32_t per_block = group.tokens_per_block;
+  const BlockId block(batch.block_tables[row.table_begin + position / per_block]);
+  for (int32_t h = 0; h < args.num_kv_heads; ++h) {
+    float* k = args.k + token * args.k_stride + int64_t{h} * args.head_dim;
+    const float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
+    RotateHead(rotation, args.rope_dims, args.interleaved, k);
+    std::byte* const head = args.state.Tile(block, args.layer, h, 0);
+    StoreToTile(group.planes[0], k, per_block, position % per_block, head);
+    StoreToTile(group.planes[1], v, per_block, position % per_block, head + group.PlaneBytes(0));
+  }
+}
+
+inline void RopeStore(CpuTaskContext& context, const RopeStoreArgs& args) {
+  const int32_t tokens = args.batch.num_tokens;
+  for (int64_t t; (t = context.NextTask((tokens + kRopeTokens - 1) / kRopeTokens)) >= 0;) {
+    const auto begin = static_cast<int32_t>(t) * kRopeTokens;
+    const int32_t end = tokens - begin < kRopeTokens ? tokens : begin + kRopeTokens;
+    for (int32_t token = begin; token < end; ++token) RopeStoreToken(args, token);
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
+
+#include "kernels/cpu/isa_end-inl.h"
