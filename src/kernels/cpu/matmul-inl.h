@@ -148,37 +148,222 @@ inline void DotTile(const PackedMatrix& w, const std::byte* group, int32_t num_g
 
 // ---------------------------------------------------------------- f32 on dequantised weights
 
-// Columns whose weights are dequantised at a time.
+// Columns whose weights are dequantised at a time: 2 KiB a group.
 inline constexpr int32_t kFloatColumns = 32;
 
-TANDEM_INLINE Vf LoadBiased(const Vi& codes, int shift_bytes, int bias);
-
-// The values of columns [begin, begin + count) of a group, [count][lane].
-inline void DequantizeColumns(const PackedMatrix& w, const std::byte* group, int32_t begin,
-                              int32_t count, float* out);
-
-template <int kRows>
-TANDEM_INLINE void FloatGroup(const PackedMatrix& w, const std::byte* group, const Activation& x,
-                              int64_t first_row, float* sums) {
-  const float* rows[kRows];
-  Vf acc[kRows];
+// Values of four consecutive columns, from the lanes' bit fields at kShift, + 8, + 16 and + 24.
+template <int kShift, bool kHasMinimum>
+TANDEM_INLINE void DequantizeFour(Vi fields, Vi mask, Vi bias, Vf scale, Vf minimum, float* out) {
+  const Vi codes[4] = {ShiftRight<kShift>(fields), ShiftRight<kShift + 8>(fields),
+                       ShiftRight<kShift + 16>(fields), ShiftRight<kShift + 24>(fields)};
   TANDEM_UNROLL
-  for (int m = 0; m < kRows; ++m) {
-    rows[m] = x.f32 + (first_row + m) * x.cols;
-    acc[m] = Zero();
+  for (int i = 0; i < 4; ++i) {
+    Vf value = Mul(scale, ToFloat(Add(And(codes[i], mask), bias)));
+    if (kHasMinimum) value = Add(value, minimum);
+    Store(out + i * kLanes, value);
   }
-  alignas(64) float weights[kFloatColumns * kLanes];
+}
+
+// The values of a block of 32 columns, [column][lane].
+template <typename Codec>
+inline void DequantizeBlock(const PackedMatrix& w, const std::byte* group, int32_t block,
+                            float* out) {
+  const std::byte* codes = group + int64_t{block} * Codec::kCodeBytes;
+  const std::byte* scales = group + int64_t{w.cols / kActivationBlock} * Codec::kCodeBytes +
+                            int64_t{block} * Codec::kScaleBytes;
+  const Vf scale = Load(AsHalf(scales));
+  const Vf minimum = Codec::kHasMinimum ? Load(AsHalf(scales + 2 * kLanes)) : scale;
+  const Vi mask = Set1(int32_t{Codec::kMaxCode});
+  const Vi bias = Set1(int32_t{-Codec::kBias});
+  for (int j = 0; j < Codec::kCodeBytes / 64; ++j) {
+    const Vi fields = LoadInts(codes + 64 * j);
+    float* at = out + 4 * j * kLanes;
+    DequantizeFour<0, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at);
+    if constexpr (Codec::kMaxCode == 15) {
+      DequantizeFour<4, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at + 16 * kLanes);
+    }
+  }
+}
+
+// The values of columns [begin, begin + count) of a group, [column][lane]; in `buffer`, or where they already lie.
+inline const float* DequantizeColumns(const PackedMatrix& w, const std::byte* group,
+                                      int32_t begin, int32_t count, float* buffer) {
+  const auto* halves = AsHalf(group) + int64_t{begin} * kLanes;
+  switch (w.dtype) {
+    case DType::kF32:
+      return reinterpret_cast<const float*>(group) + int64_t{begin} * kLanes;
+    case DType::kF16:
+      for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, Load(halves + i * kLanes));
+      break;
+    case DType::kBF16:
+      for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, LoadBf16(halves + i * kLanes));
+      break;
+    case DType::kQ4_0:
+      DequantizeBlock<CodecQ4_0>(w, group, begin / kActivationBlock, buffer);
+      break;
+    case DType::kQ4_1:
+      DequantizeBlock<CodecQ4_1>(w, group, begin / kActivationBlock, buffer);
+      break;
+    case DType::kQ8_0:
+      DequantizeBlock<CodecQ8_0>(w, group, begin / kActivationBlock, buffer);
+      break;
+  }
+  return buffer;
+}
+
+// kGroups neighbouring groups times kRows activation rows, into sums[kGroups][kRows][lane].
+template <int kRows, int kGroups>
+inline void FloatGroups(const PackedMatrix& w, const std::byte* group, const Activation& x,
+                        int64_t first_row, float* sums) {
+  const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
+  const float* rows = x.f32 + first_row * x.cols;
+  Vf acc[kGroups][kRows];
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) acc[g][m] = Zero();
+  }
+  alignas(64) float buffer[kGroups][kFloatColumns * kLanes];
+  const float* weights[kGroups];
   for (int32_t c = 0; c < w.cols; c += kFloatColumns) {
     const int32_t count = w.cols - c < kFloatColumns ? w.cols - c : kFloatColumns;
-    DequantizeColumns(w, group, c, count, weights);
+    for (int g = 0; g < kGroups; ++g) {
+      weights[g] = DequantizeColumns(w, group + g * group_bytes, c, count, buffer[g]);
+    }
     for (int32_t i = 0; i < count; ++i) {
-      const Vf weight = Load(weights + i * kLanes);
+      const float* at = rows + c + i;
       TANDEM_UNROLL
-      for (int m = 0; m < kRows; ++m) acc[m] = Fma(Set1(rows[m][c + i]), weight, acc[m]);
+      for (int g = 0; g < kGroups; ++g) {
+        const Vf weight = Load(weights[g] + i * kLanes);
+        TANDEM_UNROLL
+        for (int m = 0; m < kRows; ++m) {
+          acc[g][m] = Fma(Set1(at[int64_t{m} * x.cols]), weight, acc[g][m]);
+        }
+      }
     }
   }
   TANDEM_UNROLL
-  for (int m = 0; m < kRows; ++m) Store(sums + m * kLanes, acc[m]);
+  for (int g = 0; g < kGroups; ++g) {
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) Store(sums + (g * kRows + m) * kLanes, acc[g][m]);
+  }
+}
+
+template <int kRows>
+inline void FloatTile(const PackedMatrix& w, const std::byte* group, int32_t num_groups,
+                      const Activation& x, int64_t first_row, float* sums) {
+  const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
+  int32_t g = 0;
+  if constexpr (kRows == 1) {
+    for (; g + kRowGroups <= num_groups; g += kRowGroups) {
+      FloatGroups<1, kRowGroups>(w, group + g * group_bytes, x, first_row, sums + g * kLanes);
+    }
+  }
+  for (; g < num_groups; ++g) {
+    FloatGroups<kRows, 1>(w, group + g * group_bytes, x, first_row, sums + g * kRows * kLanes);
+  }
+}
+
+// ---------------------------------------------------------------- tiles and tasks
+
+using TileFunction = void (*)(const PackedMatrix& w, const std::byte* group, int32_t num_groups,
+                              const Activation& x, int64_t first_row, float* sums);
+
+template <int kRows>
+inline TileFunction TileOf(const PackedMatrix& w, const Activation& x) {
+  if (x.has_q8()) {
+    switch (w.dtype) {
+      case DType::kQ4_0:
+        return DotTile<CodecQ4_0, kRows>;
+      case DType::kQ4_1:
+        return DotTile<CodecQ4_1, kRows>;
+      case DType::kQ8_0:
+        return DotTile<CodecQ8_0, kRows>;
+      default:
+        break;
+    }
+  }
+  return FloatTile<kRows>;
+}
+
+// The function for a tile of `rows` activation rows, 1 .. kTileRows.
+template <int kRows = kTileRows>
+inline TileFunction TileFor(int64_t rows, const PackedMatrix& w, const Activation& x) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return TileFor<kRows - 1>(rows, w, x);
+  }
+  return TileOf<kRows>(w, x);
+}
+
+// sums[num_groups][rows][lane] to the output.
+inline void WriteTile(const MatMulPart& part, int32_t first_group, int32_t num_groups,
+                      int64_t first_row, int64_t rows, const float* sums) {
+  for (int32_t g = 0; g < num_groups; ++g) {
+    const int32_t n = (first_group + g) * kPackRows;
+    const int32_t lanes = part.weight.rows - n < kLanes ? part.weight.rows - n : kLanes;
+    for (int64_t m = 0; m < rows; ++m) {
+      const Vf sum = Load(sums + (g * rows + m) * kLanes);
+      float* out = part.out + (first_row + m) * part.out_stride + n;
+      if (lanes == kLanes) {
+        Store(out, part.accumulate ? Add(Load(out), sum) : sum);
+      } else {
+        StoreFirst(out, part.accumulate ? Add(LoadFirst(out, lanes), sum) : sum, lanes);
+      }
+    }
+  }
+}
+
+// How a MatMul divides: tasks are numbered part by part, row run by row run, group run by group run.
+struct MatMulTasks {
+  int32_t groups_per_task = 1;
+  int32_t row_runs = 1;
+  int64_t end_of_part[3] = {};
+  int64_t count = 0;
+
+  MatMulTasks(const MatMulArgs& args, int num_threads) {
+    int64_t groups = 0;
+    for (int32_t p = 0; p < args.num_parts; ++p) groups += args.parts[p].weight.num_groups();
+    row_runs = (args.rows + kTaskRows - 1) / kTaskRows;
+    const int64_t wanted = groups * row_runs / (int64_t{num_threads} * kTasksPerThread);
+    groups_per_task = static_cast<int32_t>(
+        wanted < kRowGroups ? kRowGroups : (wanted > kTaskGroups ? kTaskGroups : wanted));
+    groups_per_task -= groups_per_task % kRowGroups;
+    for (int32_t p = 0; p < args.num_parts; ++p) {
+      count += int64_t{GroupRuns(args.parts[p])} * row_runs;
+      end_of_part[p] = count;
+    }
+  }
+  int32_t GroupRuns(const MatMulPart& part) const {
+    return (part.weight.num_groups() + groups_per_task - 1) / groups_per_task;
+  }
+};
+
+inline void MatMulTask(const MatMulArgs& args, const MatMulTasks& tasks, int64_t task) {
+  int32_t p = 0;
+  while (task >= tasks.end_of_part[p]) ++p;
+  const MatMulPart& part = args.parts[p];
+  const int64_t in_part = task - (p == 0 ? 0 : tasks.end_of_part[p - 1]);
+  const int32_t runs = tasks.GroupRuns(part);
+  const auto first_group = static_cast<int32_t>(in_part % runs) * tasks.groups_per_task;
+  const int32_t groups_left = part.weight.num_groups() - first_group;
+  const int32_t num_groups =
+      groups_left < tasks.groups_per_task ? groups_left : tasks.groups_per_task;
+  const std::byte* group =
+      part.weight.data + first_group * PackedGroupBytes(part.weight.dtype, part.weight.cols);
+  int64_t row = in_part / runs * kTaskRows;
+  const int64_t end = args.rows - row < kTaskRows ? args.rows : row + kTaskRows;
+  alignas(64) float sums[kTaskGroups * kTileRows * kLanes];
+  while (row < end) {
+    const int64_t rows = end - row < kTileRows ? end - row : kTileRows;
+    TileFor(rows, part.weight, args.x)(part.weight, group, num_groups, args.x, row, sums);
+    WriteTile(part, first_group, num_groups, row, rows, sums);
+    row += rows;
+  }
+}
+
+inline void MatMul(CpuTaskContext& context, const MatMulArgs& args) {
+  const MatMulTasks tasks(args, context.num_threads);
+  for (int64_t t; (t = context.NextTask(tasks.count)) >= 0;) MatMulTask(args, tasks, t);
 }
 
 }  // namespace tandem::TANDEM_ISA
