@@ -75,6 +75,8 @@ class Files(unittest.TestCase):
         self.assertEqual(whats("src/a/a.h", HEADER + "\n" * 296), [])
         self.assertEqual(whats("src/a/a.h", HEADER + "\n" * 297),
                          ["301 lines; at most 300: split by reason"])
+        self.assertEqual(whats("src/a/a-inl.h", HEADER + "\n" * 700), [])
+        self.assertEqual(len(whats("src/a/a-inl.h", HEADER + "\n" * 800)), 1)
         self.assertEqual(whats("src/a/a.cc", "\n" * 800), [])
         self.assertEqual(len(whats("src/a/a.cc", "\n" * 801)), 1)
 
@@ -89,6 +91,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(whats("src/a/a.h", late)), 2)
         self.assertEqual(whats("src/a/a.h", HEADER.replace("#pragma once\n", "")),
                          ["a header needs #pragma once"])
+        self.assertEqual(whats("src/a/isa_end-inl.h", HEADER.replace("#pragma once\n", "")), [])
         self.assertEqual(whats("tests/a.h", "#pragma once\n"), [])
 
     def test_columns_count_characters(self):

@@ -66,6 +66,7 @@ TEST(EngineAllocation, ASteadyDecodeStepAllocatesNothing) {
     config.vocab_size = 10;
     config.pipeline_depth = depth;
     config.max_running = 8;
+    config.chunk_tokens = 64;
     config.reserve_tokens = 2000;
     InstantExecutor executor;
     CountingSink sink;

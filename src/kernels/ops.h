@@ -16,7 +16,8 @@
 namespace tandem {
 
 // Rows of a batch on the device: which tokens belong to which sequence, where they stand, and which blocks hold their
-// state. All pointers are device memory that stays unchanged until the step has finished.
+// state. Rows are in the order of their tokens. All pointers are device memory that stays unchanged until the step has
+// finished.
 struct BatchRow {
   int32_t first_token = 0;  // index into the step's tokens
   int32_t num_tokens = 0;
@@ -80,7 +81,8 @@ struct MatMulArgs {
 };
 void MatMul(Stream& stream, const MatMulArgs& args);
 
-// Rotates q and k in place by their positions, then writes k and v to the pages of `layer` in their stored format.
+// Rotates q and k in place by their positions, then writes k and v to the pages of `layer` in their stored format
+// (planes 0 and 1, kF32 or kF16). Positions below 2^24, rope_dims even and at most kMaxHeadDim.
 struct RopeStoreArgs {
   BatchView batch;
   PagedStateView state;
@@ -100,11 +102,15 @@ struct RopeStoreArgs {
 };
 void RopeStore(Stream& stream, const RopeStoreArgs& args);
 
-// Causal attention of each token over its sequence's stored state, positions 0 .. own. Scores, softmax and sums in f32;
-// q stays f32. The state of a sequence is reduced in splits of kAttentionSplit positions at fixed absolute borders, each
-// with a running maximum over blocks in order; splits are merged in order. So the numbers do not depend on how
-// the work is divided.
+// Causal attention of each token over its sequence's stored state, positions 0 .. own; q stays f32. The positions of a
+// sequence are reduced in splits of kAttentionSplit at fixed absolute borders: in a split, scores (dimension by
+// dimension), their maximum, exp(score - maximum), its sum, and the weighted sum of v (position by position), all in f32;
+// splits are then merged in order. So the numbers depend neither on how the work is divided nor on the block size.
+// Requires plane 0 = k in kDimMajor and plane 1 = v in kTokenMajor tiles, of kF32 or kF16; head_dim <= kMaxHeadDim.
+// Query heads h * num_heads / num_kv_heads and the following share KV head h. Fastest when tokens_per_block is a
+// multiple of 16 and head_dim of 64.
 inline constexpr int32_t kAttentionSplit = 512;
+inline constexpr int32_t kMaxHeadDim = 256;
 struct AttentionArgs {
   BatchView batch;
   PagedStateView state;
@@ -150,7 +156,7 @@ struct CopyBlocksArgs {
 void CopyBlocks(Stream& stream, const CopyBlocksArgs& args);
 
 // The kernels that this process has chosen: "avx512-vnni", "avx2" or "scalar". TANDEM_CPU_ISA overrides the choice
-// (an unavailable or unknown name is an error at first use, reported by CheckCpuIsa).
+// (an unavailable or unknown name is an error that CheckCpuIsa reports; the ops then use the best there is).
 const char* CpuIsaName();
 Status CheckCpuIsa();
 

@@ -1,15 +1,16 @@
 #include "kernels/probe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "kernels/probe_kernels.h"
+#include "os/file.h"
 #include "os/memory.h"
 
 namespace tandem {
@@ -27,6 +28,10 @@ constexpr int64_t kReadTaskBytes = int64_t{4} << 20;
 // Enough tasks to share among threads where the bytes are few.
 constexpr int64_t kReadTasksMin = 16;
 constexpr int64_t kMinBufferBytes = int64_t{1} << 20;
+constexpr int64_t kDefaultBufferMin = int64_t{256} << 20;
+constexpr int64_t kDefaultBufferMax = int64_t{1} << 30;
+constexpr size_t kMaxSizeText = 4096;                // what these files say their size is
+constexpr int64_t kMaxCacheKib = int64_t{64} << 20;  // 64 GiB
 // A buffer that would press others out of memory measures swapping.
 constexpr int64_t kAvailableShare = 8;
 // Loop iterations of one compute task: 50 to 500 us.
@@ -59,8 +64,7 @@ void FillTask(CpuTaskContext& context, const FillArgs& args) {
   }
 }
 
-// Task t reads the (t mod tasks_per_pass)-th part, so consecutive passes follow each other without a
-// wait.
+// Task t reads the (t mod tasks_per_pass)-th part, so passes follow each other without a wait.
 struct ReadArgs {
   uint64_t (*run)(std::span<const std::byte>) = nullptr;
   const std::byte* data = nullptr;
@@ -102,9 +106,9 @@ void ComputeTask(CpuTaskContext& context, const ComputeArgs& args) {
   while (context.NextTask(args.tasks) >= 0) args.run(kComputeIterations, args.a, args.b, out);
 }
 
-// The median rate of a command of `args.tasks` tasks: `work_per_task` units per ns. Two untimed runs of
-// args.tasks wake the team, load the caches, bring the clock to what this work allows, and tell how
-// many tasks, a multiple of `granule`, fill a repetition.
+// The median rate of a command, `work_per_task` units per ns. Two untimed runs of args.tasks tasks
+// wake the team, load the caches, bring the clock to what this work allows, and tell how many
+// tasks, a multiple of `granule`, fill a repetition.
 template <typename Args>
 double MedianRate(CpuStream& stream, void (*kernel)(CpuTaskContext&, const Args&), Args args,
                   int64_t granule, double work_per_task) {
@@ -126,6 +130,25 @@ int64_t RoundDown(int64_t value, int64_t granule) {
   return value / granule * granule;
 }
 constexpr auto kGranule = static_cast<int64_t>(internal::kReadGranule);
+
+// Bytes of the cache `index` (2: second level, 3: third) of processor 0, or 0. From files, because
+// sysconf adds up the third-level caches of a whole package on some processors.
+int64_t CacheBytes(int index) {
+  const std::string path = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index);
+  const Result<std::string> text = ReadSmallFile(RealFileSystem(), path, kMaxSizeText);
+  if (!text.ok()) return 0;
+  int64_t kib = 0;  // "32768K"
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), kib);
+  const bool sane = error == std::errc() && end != text->data() + text->size() && *end == 'K' &&
+                    kib > 0 && kib < kMaxCacheKib;
+  return sane ? kib << 10 : 0;
+}
+
+int64_t DefaultBufferBytes() {
+  const int64_t last_cache = CacheBytes(3);
+  if (last_cache == 0) return kDefaultBufferMax;
+  return std::clamp(last_cache, kDefaultBufferMin / 8, kDefaultBufferMax / 8) * 8;
+}
 
 double MeasureCache(CpuStream& stream, std::span<const std::byte> bytes, int64_t thread_bytes) {
   CacheArgs args;
@@ -160,6 +183,7 @@ const char* InstructionOf(ComputeKind kind) {
 
 Result<Buffer> MakeProbeBuffer(Device& device, CpuStream& stream, int64_t bytes) {
   TANDEM_ASSIGN_OR_RETURN(const MemoryInfo info, ReadMemoryInfo());
+  if (bytes == 0) bytes = DefaultBufferBytes();
   bytes = RoundDown(std::min(bytes, info.available_bytes / kAvailableShare), kMinBufferBytes);
   if (bytes <= 0) {
     return ResourceExhaustedError("{} bytes of memory are available, too few to measure its speed",
@@ -187,7 +211,7 @@ double MeasureReadGbS(CpuStream& stream, std::span<const std::byte> bytes) {
 
 int64_t CacheProbeBytes() {
   constexpr int64_t kUnknown = int64_t{256} << 10;  // the smallest of x86 servers of this century
-  const int64_t level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  const int64_t level2 = CacheBytes(2);
   return std::clamp(RoundDown((level2 > 0 ? level2 : kUnknown) / 2, kGranule), kMinReadBytes,
                     kReadTaskBytes);
 }

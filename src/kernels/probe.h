@@ -1,6 +1,6 @@
-// What: the limits of this machine, measured: how fast a team of threads reads memory and cache, and
-//   how many multiply-adds per second it does in each number format. What benches and the planner
-//   divide by.
+// What: the limits of this machine, measured: how fast a team of threads reads memory and cache,
+//   and how many multiply-adds per second it does in each number format. What benches and the
+//   planner divide by.
 // Not here: kernels of the model, which kernels are chosen (ops.h), printing (cli/bench_limits.h).
 // Threads: as the stream; the stream must be idle and nobody else should need its processors.
 // Invariants: figures are those of the best instruction that the processor has, whatever
@@ -29,18 +29,15 @@ const char* NameOf(ComputeKind kind);
 // The instruction whose rate is the limit, "vfmadd231ps zmm"; null when this processor has none.
 const char* InstructionOf(ComputeKind kind);
 
-// Far larger than any cache we know (260 MiB), small enough to fill and read in a second.
-inline constexpr int64_t kProbeBufferBytes = int64_t{1} << 30;
+// Memory to read, in large pages where the system has them, written once by the stream's threads:
+// `bytes`, or 0 for eight times the last cache, from 256 MiB to 1 GiB (the first touch of memory in
+// a virtual machine costs seconds per GiB); at most an eighth of the memory that is available.
+// RESOURCE_EXHAUSTED when that is less than 1 MiB or the system refuses.
+Result<Buffer> MakeProbeBuffer(Device& device, CpuStream& stream, int64_t bytes = 0);
 
-// Memory to read, in large pages where the system has them, written once by the stream's threads.
-// `bytes` is reduced to an eighth of the memory that is available. RESOURCE_EXHAUSTED when that is less
-// than 1 MiB or the system refuses.
-Result<Buffer> MakeProbeBuffer(Device& device, CpuStream& stream,
-                               int64_t bytes = kProbeBufferBytes);
-
-// GB/s (10^9 bytes) of repeatedly reading all of `bytes`, shared over the team: the memory's rate when
-// they are far larger than the last cache, else the rate of the cache that holds them. The address
-// must be 64-byte aligned; requires at least kMinReadBytes.
+// GB/s (10^9 bytes) of reading all of `bytes` again and again, shared over the team: the memory's
+// rate when they are far larger than the last cache, else the rate of the cache that holds them.
+// Requires a 64-byte aligned address and at least kMinReadBytes.
 inline constexpr int64_t kMinReadBytes = int64_t{64} << 10;
 double MeasureReadGbS(CpuStream& stream, std::span<const std::byte> bytes);
 
@@ -64,8 +61,8 @@ struct MachineLimits {
 
   std::optional<double> gop_s(ComputeKind kind) const;
 };
-// All of the above over a buffer of MakeProbeBuffer. A buffer too small for all threads' cache probes
-// measures the cache of fewer bytes each.
+// All of the above over a buffer of MakeProbeBuffer. When it is too small for the cache probes of
+// all threads, they read fewer bytes each.
 MachineLimits MeasureLimits(CpuStream& stream, std::span<const std::byte> buffer);
 
 }  // namespace tandem

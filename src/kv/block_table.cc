@@ -41,8 +41,6 @@ int32_t BlockTable::Truncate(int64_t tokens, StepId last_use) {
 }
 
 void BlockTable::Clear(StepId last_use) {
-  // From the tail, so that the pool hands the blocks out again in the order in which they were
-  // filled.
   while (num_blocks() > first_held_) {
     pool_->Unref(blocks_.back(), last_use);
     blocks_.pop_back();

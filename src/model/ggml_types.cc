@@ -67,4 +67,14 @@ std::span<const GgmlTypeInfo> AllGgmlTypes() {
   return kTypes;
 }
 
+std::string SupportedGgmlTypes() {
+  std::string names;
+  for (const GgmlTypeInfo& type : kTypes) {
+    if (!type.dtype) continue;
+    if (!names.empty()) names += ", ";
+    names += type.name;
+  }
+  return names;
+}
+
 }  // namespace tandem

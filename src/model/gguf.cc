@@ -322,7 +322,7 @@ std::string GgufFile::ValueText(const GgufEntry& entry, size_t max_chars) const 
       p += NumberBytes(entry.element_type);
     }
     if (text.size() + piece.size() > max_chars) {
-      return fmt::format("{}{}...] ({})", text, i == 0 ? "" : ", ", TypeText(entry));
+      return fmt::format("{}{}... {} in all]", text, i == 0 ? "" : ", ", entry.count);
     }
     text += (i == 0 ? "" : ", ") + piece;
   }

@@ -106,7 +106,7 @@ Status ModelWeights::Fill(const GgufFile& file, const WeightsOptions& options,
   constexpr int64_t kReportBytes = 1 << 20;
   int64_t done = 0;
   int64_t reported = 0;
-  TANDEM_RETURN_IF_ERROR(WriteWeights(file, plan_, [&](std::span<const std::byte> bytes) {
+  const WeightSink counting = [&](std::span<const std::byte> bytes) -> Status {
     TANDEM_RETURN_IF_ERROR(sink(bytes));
     done += static_cast<int64_t>(bytes.size());
     if (options.progress && (done - reported >= kReportBytes || done == plan_.total_bytes)) {
@@ -114,7 +114,8 @@ Status ModelWeights::Fill(const GgufFile& file, const WeightsOptions& options,
       reported = done;
     }
     return OkStatus();
-  }));
+  };
+  TANDEM_RETURN_IF_ERROR(WriteWeights(file, plan_, counting));
   return file.CheckUnchanged();
 }
 

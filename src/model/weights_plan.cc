@@ -79,6 +79,7 @@ class Writer {
 
  private:
   Status Put(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return OkStatus();
     TANDEM_RETURN_IF_ERROR(sink_(bytes));
     written_ += static_cast<int64_t>(bytes.size());
     return OkStatus();
@@ -98,7 +99,7 @@ class Writer {
     const int64_t source_row_bytes = BytesOf(entry.dtype, entry.source->dims[0]);
     const int64_t group_bytes = source_row_bytes * kPackRows;
     const int64_t step = std::max<int64_t>(1, kReadBytes / group_bytes) * kPackRows;
-    packed_.resize(static_cast<size_t>(PackedBytes(entry.dtype, kPackRows, entry.cols)));
+    const int64_t packed_bytes = PackedBytes(entry.dtype, kPackRows, entry.cols);
     for (int64_t row = 0; row < entry.rows; row += step) {
       const int64_t count = std::min<int64_t>(step, entry.rows - row);
       rows_.resize(static_cast<size_t>(count * source_row_bytes));
@@ -106,10 +107,14 @@ class Writer {
           file_.ReadTensor(*entry.source, (entry.first_row + row) * source_row_bytes, rows_));
       KeepColumns(entry, count, source_row_bytes);
       const TensorView view = {rows_.data(), entry.dtype, Shape::Of(count, entry.cols)};
-      for (int64_t group = 0; group * kPackRows < count; ++group) {
-        PackGroup(view, static_cast<int32_t>(group), packed_);
-        TANDEM_RETURN_IF_ERROR(Put(packed_));
+      const int64_t groups = (count + kPackRows - 1) / kPackRows;
+      packed_.resize(static_cast<size_t>(groups * packed_bytes));
+      for (int64_t group = 0; group < groups; ++group) {
+        PackGroup(view, static_cast<int32_t>(group),
+                  std::span(packed_).subspan(static_cast<size_t>(group * packed_bytes),
+                                             static_cast<size_t>(packed_bytes)));
       }
+      TANDEM_RETURN_IF_ERROR(Put(packed_));
     }
     return OkStatus();
   }
@@ -129,7 +134,7 @@ class Writer {
   const WeightSink& sink_;
   int64_t written_ = 0;
   std::vector<std::byte> rows_;    // as in the file
-  std::vector<std::byte> packed_;  // one group
+  std::vector<std::byte> packed_;  // the groups of those rows
 };
 
 }  // namespace

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <optional>
 
 #include "server/chat_completion.h"
-#include "server/chat_prompt.h"
 
 namespace tandem {
 namespace {
@@ -121,7 +120,7 @@ HttpResponse Api::Models() const {
 HttpResponse Api::Model(std::string_view encoded_id) {
   const std::optional<std::string> id = PercentDecode(encoded_id);
   if (!id || !state_->model.Answers(*id)) {
-    return state_->Fail(ModelNotFound(id.value_or(std::string(encoded_id)), std::nullopt));
+    return state_->Fail(ModelNotFound(id.value_or(std::string(encoded_id))));
   }
   return JsonResponse(ModelJson(state_->model, *id, state_->engine.max_context_tokens()));
 }

@@ -1,5 +1,7 @@
 #include "server/api_error.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 namespace tandem {
@@ -88,6 +90,17 @@ ApiError FieldError(std::string code, std::string param, std::string message) {
   error.code = std::move(code);
   error.param = std::move(param);
   error.message = std::move(message);
+  return error;
+}
+
+ApiError ModelNotFound(std::string_view model) {
+  // Long enough for any path-like name, short enough for a log line.
+  constexpr size_t kShownBytesMax = 256;
+  ApiError error = FieldError(
+      "model_not_found", "model",
+      fmt::format("The model '{}' does not exist here: GET /v1/models lists what is served.",
+                  model.substr(0, kShownBytesMax)));
+  error.http_status = 404;
   return error;
 }
 

@@ -52,6 +52,8 @@ ApiError HttpLayerError(int http_status, std::string_view message);
 // 400 with the given code about one field.
 ApiError FieldError(std::string code, std::string param, std::string message);
 
+ApiError ModelNotFound(std::string_view model);
+
 // {"error": ...} alone, as the body of a response or the data of an event.
 std::string ToJson(const ApiError& error);
 HttpResponse ToResponse(const ApiError& error);

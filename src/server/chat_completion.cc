@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/chat_prompt.h"
 
 namespace tandem {
 namespace {
@@ -27,6 +26,14 @@ ApiError ContextError(std::string message) {
   error.code = "context_length_exceeded";
   error.param = "messages";
   error.message = std::move(message);
+  return error;
+}
+
+// Said in a stream that has begun, so its status is never sent.
+ApiError SlowReaderError(const Status& status) {
+  ApiError error;
+  error.code = "slow_reader";
+  error.message = status.message();
   return error;
 }
 
@@ -66,7 +73,7 @@ std::optional<ApiError> ChatCompletion::BuildRequest() {
   ApiResult<ChatRequest> parsed = ParseChatRequest(body_);
   if (!parsed.ok()) return parsed.error();
   chat_ = std::move(parsed.value());
-  if (!state_->model.Answers(chat_.model)) return ModelNotFound(chat_.model, "model");
+  if (!state_->model.Answers(chat_.model)) return ModelNotFound(chat_.model);
 
   ApiResult<std::vector<TokenId>> prompt = BuildPrompt(chat_);
   if (!prompt.ok()) return prompt.error();
@@ -81,7 +88,7 @@ std::optional<ApiError> ChatCompletion::BuildRequest() {
 }
 
 ApiResult<std::vector<TokenId>> ChatCompletion::BuildPrompt(const ChatRequest& chat) const {
-  Result<std::vector<TokenId>> prompt = EncodeChat(state_->model, chat.messages);
+  Result<std::vector<TokenId>> prompt = state_->prompt.Encode(chat.messages);
   if (!prompt.ok()) {
     ApiError error = ToApiError(prompt.status());
     if (error.http_status == 400) error.param = "messages";
@@ -194,7 +201,7 @@ void ChatCompletion::Stream(const TextOutput& output) {
   const Status written = exchange_->Write(events);
   if (written.ok()) return;
   generation_->Cancel();
-  Fail(ToApiError(written));
+  Fail(SlowReaderError(written));
 }
 
 void ChatCompletion::Fail(const ApiError& error) {

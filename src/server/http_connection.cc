@@ -160,9 +160,9 @@ void HttpConnection::Abort() { PeerGone(); }
 
 void HttpConnection::PeerGone() {
   if (state_ == State::kClosed) return;
-  auto on_abort = std::exchange(on_abort_, nullptr);
-  Close();
-  if (on_abort) on_abort();
+  ++number_;  // the exchange is over before its owner hears of it
+  if (auto on_abort = std::exchange(on_abort_, nullptr)) on_abort();
+  Close();  // last: a Stop that waits for it may count on the call above
 }
 
 void HttpConnection::BeginLinger() {

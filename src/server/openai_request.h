@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/api_error.h"
+#include "server/chat_prompt.h"
 
 namespace tandem {
 
@@ -21,11 +22,6 @@ namespace tandem {
 inline constexpr int kJsonDepthMax = 64;
 // OpenAI's limit.
 inline constexpr size_t kStopStringsMax = 4;
-
-struct ChatMessage {
-  std::string role;     // "system", "user" or "assistant"; "developer" has become "system"
-  std::string content;  // text parts joined by '\n'
-};
 
 // What requests that generate have in common.
 struct GenerationFields {
@@ -41,7 +37,8 @@ struct GenerationFields {
 };
 
 struct ChatRequest : GenerationFields {
-  std::vector<ChatMessage> messages;  // at least one
+  // At least one; the role "developer" has become "system", text parts are joined by '\n'.
+  std::vector<ChatMessage> messages;
 };
 
 // Never throws, never aborts, whatever the bytes.

@@ -12,10 +12,11 @@
 
 #include "base/ids.h"
 #include "core/sampling_params.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
+
+class ChatTemplate;
+class Tokenizer;
 
 struct ServedModel {
   std::string name;                  // what /v1/models lists

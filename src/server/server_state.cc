@@ -18,6 +18,7 @@ uint64_t SystemEntropy() {
 
 ServerState::ServerState(ServedModel served, EngineClient& engine_client, const Clock& engine_clock)
     : model(std::move(served)),
+      prompt(model.tokenizer, model.chat_template),
       engine(engine_client),
       clock(engine_clock),
       random_(SystemEntropy()) {}

@@ -13,6 +13,7 @@
 #include "base/thread_annotations.h"
 #include "core/engine_client.h"
 #include "server/api_error.h"
+#include "server/chat_prompt.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/worker_pool.h"
@@ -25,6 +26,7 @@ class ServerState {
   ServerState(ServedModel served, EngineClient& engine_client, const Clock& engine_clock);
 
   const ServedModel model;
+  const ChatPrompt prompt;
   EngineClient& engine;
   const Clock& clock;
   ServerMetrics metrics;

@@ -1,7 +1,9 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "base/check.h"
@@ -9,11 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kEnd = -1;
-
-struct ResolvedMerge {
-  int32_t left, right, rank, merged;
-};
+constexpr int32_t kNone = -1;
 
 // Shows a vocabulary's text in an error: bounded, and free of control characters.
 std::string Quoted(std::string_view text) {
@@ -22,7 +20,11 @@ std::string Quoted(std::string_view text) {
   return out + (text.size() > 60 ? "...'" : "'");
 }
 
-Result<ResolvedMerge> Resolve(std::string_view merge, size_t rank, const TokenIndex& index) {
+struct Resolved {
+  int32_t left, right, merged;
+};
+
+Result<Resolved> Resolve(std::string_view merge, size_t rank, const TokenIndex& index) {
   const auto error = [&](std::string_view what) {
     return InvalidArgumentError("vocabulary: merge {} {} {}", rank, Quoted(merge), what);
   };
@@ -39,64 +41,59 @@ Result<ResolvedMerge> Resolve(std::string_view merge, size_t rank, const TokenIn
   joined += merge.substr(space + 1);
   const auto merged = index.Find(joined);
   if (!merged) return error("makes a text that is not a token");
-  return ResolvedMerge{left->value(), right->value(), static_cast<int32_t>(rank), merged->value()};
+  return Resolved{left->value(), right->value(), merged->value()};
 }
 
 }  // namespace
 
 Result<BpeMerger> BpeMerger::Create(const std::vector<std::string>& merges, const TokenIndex& index,
                                     size_t vocab_size) {
-  std::vector<ResolvedMerge> resolved;
-  resolved.reserve(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    Result<ResolvedMerge> merge = Resolve(merges[rank], rank, index);
-    if (!merge.ok()) return merge.status();
-    resolved.push_back(*merge);
-  }
-  std::sort(resolved.begin(), resolved.end(), [](const ResolvedMerge& a, const ResolvedMerge& b) {
-    return std::tie(a.left, a.right, a.rank) < std::tie(b.left, b.right, b.rank);
-  });
   BpeMerger merger;
+  merger.merges_.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const Result<Resolved> merge = Resolve(merges[rank], rank, index);
+    if (!merge.ok()) return merge.status();
+    merger.merges_.push_back({merge->left, merge->right, merge->merged});
+  }
+  std::vector<int32_t> order(merges.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&merger](int32_t rank) {
+    return std::tuple(merger.merges_[rank].left, merger.merges_[rank].right, rank);
+  };
+  std::sort(order.begin(), order.end(), [&key](int32_t a, int32_t b) { return key(a) < key(b); });
   merger.first_rule_.assign(vocab_size + 1, 0);
-  merger.rules_.reserve(resolved.size());
-  for (size_t i = 0; i < resolved.size(); ++i) {
-    const ResolvedMerge& m = resolved[i];
-    if (i > 0 && resolved[i - 1].left == m.left && resolved[i - 1].right == m.right) {
-      return InvalidArgumentError("vocabulary: merges {} and {} are the same pair",
-                                  resolved[i - 1].rank, m.rank);
+  merger.rules_.reserve(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Merged& m = merger.merges_[order[i]];
+    if (i > 0) {
+      const Merged& before = merger.merges_[order[i - 1]];
+      if (before.left == m.left && before.right == m.right) {
+        return InvalidArgumentError("vocabulary: merges {} and {} are the same pair", order[i - 1],
+                                    order[i]);
+      }
     }
-    merger.rules_.push_back({m.right, m.rank, m.merged});
+    merger.rules_.push_back({m.right, order[i]});
     ++merger.first_rule_[m.left + 1];
   }
   for (size_t t = 0; t < vocab_size; ++t) merger.first_rule_[t + 1] += merger.first_rule_[t];
   return merger;
 }
 
-const BpeMerger::Rule* BpeMerger::FindRule(int32_t left, int32_t right) const {
+int32_t BpeMerger::FindRank(int32_t left, int32_t right) const {
   const Rule* const first = rules_.data() + first_rule_[left];
   const Rule* const last = rules_.data() + first_rule_[left + 1];
   const Rule* const rule = std::lower_bound(
       first, last, right, [](const Rule& r, int32_t token) { return r.right < token; });
-  return rule == last || rule->right != right ? nullptr : rule;
+  return rule == last || rule->right != right ? kNone : rule->rank;
 }
 
-namespace {
-
-// Orders the heap so that its top is the lowest rank, and the left-most pair among equals.
-constexpr auto kLater = [](const auto& a, const auto& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
-};
-
-}  // namespace
-
-void BpeMerger::PushPair(Scratch& scratch, int32_t left) const {
+bool BpeMerger::QueuePair(Scratch& scratch, int32_t left) const {
   const Scratch::Node& l = scratch.nodes[left];
-  if (l.next == kEnd) return;
-  const int32_t right_token = scratch.nodes[l.next].token;
-  const Rule* const rule = FindRule(l.token, right_token);
-  if (rule == nullptr) return;
-  scratch.queue.push_back({rule->rank, left, l.token, right_token, rule->merged});
-  std::push_heap(scratch.queue.begin(), scratch.queue.end(), kLater);
+  if (l.next == kNone) return false;
+  const int32_t rank = FindRank(l.token, scratch.nodes[l.next].token);
+  if (rank == kNone) return false;
+  scratch.queue.push_back((static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left));
+  return true;
 }
 
 void BpeMerger::Merge(Scratch& scratch, std::vector<TokenId>& out) const {
@@ -104,29 +101,37 @@ void BpeMerger::Merge(Scratch& scratch, std::vector<TokenId>& out) const {
   const int32_t count = static_cast<int32_t>(scratch.symbols.size());
   if (count == 0) return;
   auto& nodes = scratch.nodes;
+  auto& queue = scratch.queue;
   nodes.resize(count);
   for (int32_t i = 0; i < count; ++i) {
-    nodes[i] = {scratch.symbols[i], i - 1, i + 1 < count ? i + 1 : kEnd};
+    nodes[i] = {scratch.symbols[i], i - 1, i + 1 < count ? i + 1 : kNone};
   }
-  scratch.queue.clear();
-  for (int32_t i = 0; i < count; ++i) PushPair(scratch, i);
-  while (!scratch.queue.empty()) {
-    std::pop_heap(scratch.queue.begin(), scratch.queue.end(), kLater);
-    const Scratch::Candidate top = scratch.queue.back();
-    scratch.queue.pop_back();
-    // Stale when either side has been merged since: a swallowed node's token is kEnd.
-    Scratch::Node& left = nodes[top.left];
-    if (left.token != top.left_token || left.next == kEnd) continue;
+  queue.clear();
+  for (int32_t i = 0; i < count; ++i) QueuePair(scratch, i);
+  // The heap's top is the lowest rank, and the left-most pair among equals.
+  constexpr std::greater<> kLater;
+  std::make_heap(queue.begin(), queue.end(), kLater);
+  const auto push_pair = [&](int32_t left) {
+    if (QueuePair(scratch, left)) std::push_heap(queue.begin(), queue.end(), kLater);
+  };
+  while (!queue.empty()) {
+    std::pop_heap(queue.begin(), queue.end(), kLater);
+    const int32_t at = static_cast<int32_t>(static_cast<uint32_t>(queue.back()));
+    const Merged& merge = merges_[queue.back() >> 32];
+    queue.pop_back();
+    // Stale when either side has been merged since: a swallowed node's token is kNone.
+    Scratch::Node& left = nodes[at];
+    if (left.token != merge.left || left.next == kNone) continue;
     Scratch::Node& right = nodes[left.next];
-    if (right.token != top.right_token) continue;
-    left.token = top.merged;
-    right.token = kEnd;
+    if (right.token != merge.right) continue;
+    left.token = merge.token;
+    right.token = kNone;
     left.next = right.next;
-    if (left.next != kEnd) nodes[left.next].previous = top.left;
-    PushPair(scratch, top.left);
-    if (left.previous != kEnd) PushPair(scratch, left.previous);
+    if (left.next != kNone) nodes[left.next].previous = at;
+    push_pair(at);
+    if (left.previous != kNone) push_pair(left.previous);
   }
-  for (int32_t i = 0; i != kEnd; i = nodes[i].next) out.push_back(TokenId(nodes[i].token));
+  for (int32_t i = 0; i != kNone; i = nodes[i].next) out.push_back(TokenId(nodes[i].token));
 }
 
 }  // namespace tandem

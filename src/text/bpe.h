@@ -2,7 +2,7 @@
 //   pair has a rank.
 // Not here: cutting text into pieces (pretokenizer.h), special tokens.
 // Threads: immutable after Create; the Scratch belongs to one thread.
-// Cost: n log n in the piece, with a queue of pairs; 12 bytes per merge.
+// Cost: n log n in the piece, with a queue of pairs; 20 bytes per merge.
 // Based on: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016); the order
 //   of ties is that of Hugging Face's `tokenizers`.
 #pragma once
@@ -34,15 +34,9 @@ class BpeMerger {
       int32_t previous = 0;
       int32_t next = 0;
     };
-    struct Candidate {
-      int32_t rank = 0;
-      int32_t left = 0;  // index of the pair's left node
-      int32_t left_token = 0;
-      int32_t right_token = 0;
-      int32_t merged = 0;
-    };
     std::vector<Node> nodes;
-    std::vector<Candidate> queue;
+    // A heap of pairs that have a rank: rank in the upper half, index of the left node in the lower.
+    std::vector<uint64_t> queue;
   };
 
   // `merges` as Vocabulary::merges: each is two tokens with one space between, whose concatenation is a
@@ -55,14 +49,21 @@ class BpeMerger {
   void Merge(Scratch& scratch, std::vector<TokenId>& out) const;
 
  private:
+  struct Merged {
+    int32_t left = 0;
+    int32_t right = 0;
+    int32_t token = 0;
+  };
   struct Rule {
     int32_t right = 0;
     int32_t rank = 0;
-    int32_t merged = 0;
   };
-  const Rule* FindRule(int32_t left, int32_t right) const;
-  void PushPair(Scratch& scratch, int32_t left) const;
+  // The rank of the pair, or -1.
+  int32_t FindRank(int32_t left, int32_t right) const;
+  // Queues the pair whose left node this is, if it has a rank; the heap is up to the caller.
+  bool QueuePair(Scratch& scratch, int32_t left) const;
 
+  std::vector<Merged> merges_;  // by rank
   // Rules with left token t: rules_[first_rule_[t] .. first_rule_[t + 1]), ordered by right token.
   std::vector<int32_t> first_rule_;
   std::vector<Rule> rules_;

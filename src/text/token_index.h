@@ -2,8 +2,8 @@
 // Not here: prefixes (special_tokens.h).
 // Threads: immutable after construction.
 // Invariants: the strings outlive the index and do not move.
-// Cost: 4 bytes per token; binary search, so that no choice of tokens makes it slow as a hash table's
-//   collisions would.
+// Cost: 16 bytes per token; binary search by hash, then by text, so that no choice of tokens makes it slow
+//   as a hash table's collisions would.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,6 @@ namespace tandem {
 
 class TokenIndex {
  public:
-  TokenIndex() = default;
   explicit TokenIndex(const std::vector<std::string>& tokens);
 
   std::optional<TokenId> Find(std::string_view text) const;
@@ -27,9 +26,14 @@ class TokenIndex {
   std::optional<std::pair<TokenId, TokenId>> FindDuplicate() const;
 
  private:
-  const std::vector<std::string>* tokens_ = nullptr;
-  // Ids ordered by (size, bytes): comparing sizes first settles most steps.
-  std::vector<int32_t> order_;
+  struct Entry {
+    uint64_t hash = 0;
+    int32_t token = 0;
+  };
+
+  const std::vector<std::string>& tokens_;
+  // Ordered by (hash, text).
+  std::vector<Entry> entries_;
 };
 
 }  // namespace tandem

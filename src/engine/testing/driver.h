@@ -117,12 +117,14 @@ class EngineDriver final : public EngineOutputSink {
   void CheckAll() {
     Note(engine_->CheckIntegrity());
     if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
-    std::erase_if(live_, [this](RequestId id) { return records_[id].finish.has_value(); });
+    // Before those that ended in this call are forgotten: a victim may have given way to one of them.
     for (RequestId id : live_) NotePreemption(id);
+    std::erase_if(live_, [this](RequestId id) { return records_[id].finish.has_value(); });
   }
 
   void NotePreemption(RequestId id) {
     Record& record = records_[id];
+    if (record.finish) return;
     const std::optional<SequenceIndex> index = engine_->scheduler().Find(id);
     if (!index) return Note(InternalError("request {} is lost", id));
     const RequestState state = engine_->scheduler().sequence(*index).state;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/request.h"
 #include "core/step_executor.h"
 #include "kv/state_pools.h"
 

@@ -20,7 +20,8 @@ inline constexpr int32_t kColumnsPerTask = 512;
 
 inline void Embed(CpuTaskContext& context, const EmbedArgs& args) {
   for (int64_t t; (t = context.NextTask(args.num_tokens)) >= 0;) {
-    UnpackRow(args.table, args.tokens[t], args.out + t * args.table.cols);
+    UnpackRow(args.table, args.token_table[args.token_index[t]],
+              args.out + t * args.table.cols);
   }
 }
 

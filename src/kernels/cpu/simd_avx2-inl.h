@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -23,7 +24,9 @@ struct Vi {
 // Sixteen registers: 8 hold the sums of four rows.
 inline constexpr int kTileRows = 4;
 inline constexpr int kRowGroups = 2;
-inline constexpr int kScoreVectors = 2;
+inline constexpr int kScoreVectors = 1;
+// Vectors of an output head in flight per query row.
+inline constexpr int kValueVectors = 1;
 
 TANDEM_INLINE Vf Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 TANDEM_INLINE Vf Set1(float x) {

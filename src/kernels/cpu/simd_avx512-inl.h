@@ -4,8 +4,18 @@
 // Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says which).
 #pragma once
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+// gcc 12 warns of its own intrinsics' undefined operands.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -23,6 +33,8 @@ inline constexpr int kTileRows = 8;
 inline constexpr int kRowGroups = 4;
 // Vectors of scores in flight per query row.
 inline constexpr int kScoreVectors = 4;
+// Vectors of an output head in flight per query row.
+inline constexpr int kValueVectors = 4;
 
 TANDEM_INLINE Vf Zero() { return _mm512_setzero_ps(); }
 TANDEM_INLINE Vf Set1(float x) { return _mm512_set1_ps(x); }

@@ -27,6 +27,8 @@ struct Vi {
 inline constexpr int kTileRows = 4;
 inline constexpr int kRowGroups = 1;
 inline constexpr int kScoreVectors = 1;
+// Vectors of an output head in flight per query row.
+inline constexpr int kValueVectors = 1;
 
 #define TANDEM_LANES(Type, expression)                    \
   Type out;                                               \

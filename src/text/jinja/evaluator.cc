@@ -90,7 +90,6 @@ Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, std::string& out) {
   if (items->items.empty()) return Run(stmt.otherwise, out);
   Loop* const loop = rt_.MakeLoop();
   loop->items = items;
-  loop->depth0 = loop_depth_++;
   for (size_t i = 0; i < items->items.size() && rt_.Charge(); ++i) {
     loop->index0 = i;
     scopes_.emplace_back();
@@ -100,7 +99,6 @@ Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, std::string& out) {
     scopes_.pop_back();
     if (flow == Flow::kBreak) break;
   }
-  --loop_depth_;
   return Flow::kNext;
 }
 

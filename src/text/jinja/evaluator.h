@@ -59,7 +59,6 @@ class Evaluator {
 
   Runtime& rt_;
   std::vector<Scope> scopes_;
-  int loop_depth_ = 0;
 };
 
 }  // namespace tandem::jinja

@@ -71,7 +71,7 @@ std::vector<Value> SplitAtSpace(Runtime& rt, std::string_view text, int64_t limi
   text = StripSpace(text, Side::kLeft);
   while (!text.empty() && rt.ok()) {
     if (static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(rt.String(std::string(StripSpace(text, Side::kRight))));
+      parts.push_back(rt.String(std::string(text)));
       break;
     }
     size_t end = 0;

@@ -208,8 +208,9 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   if (name == "length") return Value(length);
   if (name == "revindex") return Value(length - index0);
   if (name == "revindex0") return Value(length - index0 - 1);
-  if (name == "depth") return Value(int64_t{loop.depth0} + 1);
-  if (name == "depth0") return Value(int64_t{loop.depth0});
+  // Depth counts recursive loops, which this interpreter has not.
+  if (name == "depth") return Value(int64_t{1});
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") {
     return index0 > 0 ? loop.items->items[loop.index0 - 1]
                       : Value::MakeUndefined("there is no previous item");

@@ -112,7 +112,9 @@ void AppendUpper(std::string& out, char32_t c) {
 void AppendTitle(std::string& out, char32_t c) {
   const SpecialUpper* const special = c < 0x80 ? nullptr : FindSpecialUpper(c);
   const char32_t simple = SimpleTitle(c);
-  if (special == nullptr || simple != c) return AppendChar(out, simple);
+  const bool has_title_form =
+      utf8proc_category(static_cast<utf8proc_int32_t>(simple)) == UTF8PROC_CATEGORY_LT;
+  if (special == nullptr || has_title_form) return AppendChar(out, simple);
   AppendChar(out, special->upper[0]);
   for (size_t i = 1; i < special->upper.size(); ++i) {
     if (special->upper[i] != 0) AppendChar(out, SimpleLower(special->upper[i]));

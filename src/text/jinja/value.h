@@ -153,7 +153,6 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index0 = 0;
-  int depth0 = 0;
 };
 
 // INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper than

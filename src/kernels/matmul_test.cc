@@ -1,0 +1,227 @@
+#include <gtest/gtest.h>
+
+#include "kernels/ref/math_ref.h"
+#include "kernels/ref/ops_ref.h"
+#include "kernels/testing.h"
+
+namespace tandem {
+namespace {
+
+using testing_kernels::IsaTest;
+using testing_kernels::RandomFloats;
+using testing_kernels::SameBits;
+using testing_kernels::StreamOf;
+using testing_kernels::TestActivation;
+using testing_kernels::TestMatrix;
+
+constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
+                               DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
+
+bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
+
+// Random rows in both forms; magnitudes differ from row to row and block to block.
+void Fill(SplitMix64& rng, int32_t rows, TestActivation* x) {
+  const int32_t cols = x->view.cols;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int32_t c = 0; c < cols; ++c) {
+      const float scale = static_cast<float>(1 + r % 5) * static_cast<float>(1 + c / 32 % 3);
+      x->f32[static_cast<size_t>(r * cols + c)] = testing_kernels::RandomFloat(rng, scale);
+    }
+  }
+  if (!x->view.has_q8()) return;
+  for (size_t b = 0; b < x->scales.size(); ++b) {
+    ref::QuantizeBlock(&x->f32[b * 32], &x->codes[b * 32], &x->scales[b], &x->sums[b]);
+  }
+}
+
+class MatMulTest : public IsaTest {
+ protected:
+  // One part against the reference, with and without accumulation.
+  void Compare(SplitMix64& rng, DType dtype, int32_t rows, int32_t n, int32_t k, bool with_q8,
+               int threads) {
+    SCOPED_TRACE(testing::Message() << NameOf(dtype) << " M=" << rows << " N=" << n << " K=" << k
+                                    << (with_q8 ? " q8" : " f32") << " threads=" << threads);
+    const TestMatrix w(rng, dtype, n, k);
+    TestActivation x(rows, k, true, with_q8);
+    Fill(rng, rows, &x);
+    const auto start = RandomFloats(rng, int64_t{rows} * n);
+    for (const bool accumulate : {false, true}) {
+      std::vector<float> expected = start, actual = start;
+      MatMulArgs args;
+      args.x = x.view;
+      if (with_q8 && IsQuantized(dtype)) args.x.f32 = nullptr;  // must not be needed
+      args.rows = rows;
+      args.num_parts = 1;
+      args.parts[0] = {w.packed, expected.data(), n, accumulate};
+      ref::MatMul(args);
+      args.parts[0].out = actual.data();
+      MatMul(StreamOf(threads), args);
+      StreamOf(threads).Synchronize();
+      ASSERT_TRUE(SameBits(actual, expected));
+    }
+  }
+};
+
+TEST_P(MatMulTest, EqualsTheReference) {
+  SplitMix64 rng(1);
+  for (const DType dtype : kAllTypes) {
+    for (const bool with_q8 : {false, true}) {
+      if (with_q8 && !IsQuantized(dtype)) continue;
+      for (const int32_t rows : {1, 2, 3, 5, 8, 9, 33}) {
+        for (const int32_t n : {1, 15, 16, 17, 100}) Compare(rng, dtype, rows, n, 96, with_q8, 2);
+      }
+      for (const int32_t k : {32, 64, 160, 576, 1536}) {
+        Compare(rng, dtype, 1, 80, k, with_q8, 2);
+        Compare(rng, dtype, 4, 48, k, with_q8, 1);
+      }
+      for (int32_t rows = 1; rows <= 17; ++rows) Compare(rng, dtype, rows, 36, 64, with_q8, 3);
+      Compare(rng, dtype, 300, 40, 64, with_q8, 2);  // several runs of rows
+      Compare(rng, dtype, 1, 16, 4160, with_q8, 2);  // several panels of columns
+      Compare(rng, dtype, 3, 16, 4160, with_q8, 2);
+    }
+  }
+}
+
+TEST_P(MatMulTest, PlainTypesTakeAnyNumberOfColumns) {
+  SplitMix64 rng(2);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int32_t k : {1, 7, 31, 33, 100}) {
+      Compare(rng, dtype, 1, 70, k, false, 2);
+      Compare(rng, dtype, 6, 20, k, false, 2);
+    }
+  }
+}
+
+TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighboursNorOnThreads) {
+  SplitMix64 rng(3);
+  constexpr int32_t kRows = 21, kN = 100, kK = 320;
+  for (const DType dtype : kAllTypes) {
+    const TestMatrix w(rng, dtype, kN, kK);
+    TestActivation x(kRows, kK, true, true);
+    Fill(rng, kRows, &x);
+    for (const bool with_q8 : {false, true}) {
+      const auto run = [&](int64_t first, int32_t rows, int threads) {
+        std::vector<float> out(static_cast<size_t>(rows * kN));
+        MatMulArgs args;
+        args.x.cols = kK;
+        args.x.f32 = x.view.f32 + first * kK;
+        if (with_q8) {
+          args.x.q8 = {x.view.q8.codes + first * kK, x.view.q8.scales + first * (kK / 32),
+                       x.view.q8.sums + first * (kK / 32)};
+        }
+        args.rows = rows;
+        args.num_parts = 1;
+        args.parts[0] = {w.packed, out.data(), kN, false};
+        MatMul(StreamOf(threads), args);
+        StreamOf(threads).Synchronize();
+        return out;
+      };
+      const auto together = run(0, kRows, 2);
+      EXPECT_TRUE(SameBits(run(0, kRows, 1), together));
+      EXPECT_TRUE(SameBits(run(0, kRows, 3), together));
+      for (int32_t r = 0; r < kRows; ++r) {
+        const std::vector<float> part(together.begin() + r * kN, together.begin() + (r + 1) * kN);
+        ASSERT_TRUE(SameBits(run(r, 1, 2), part)) << NameOf(dtype) << " row " << r;
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, ThreePartsWithStridesWriteOnlyTheirOwnColumns) {
+  SplitMix64 rng(4);
+  constexpr int32_t kRows = 5, kK = 64, kStride = 200;
+  const TestMatrix a(rng, DType::kQ4_1, 48, kK), b(rng, DType::kQ8_0, 17, kK),
+      c(rng, DType::kF16, 33, kK);
+  TestActivation x(kRows, kK, true, true);
+  Fill(rng, kRows, &x);
+  std::vector<float> expected(kRows * kStride, -3.0f), actual(expected);
+  const auto args_into = [&](std::vector<float>& out) {
+    MatMulArgs args;
+    args.x = x.view;
+    args.rows = kRows;
+    args.num_parts = 3;
+    args.parts[0] = {a.packed, out.data(), kStride, false};
+    args.parts[1] = {b.packed, out.data() + 60, kStride, true};
+    args.parts[2] = {c.packed, out.data() + 100, kStride, false};
+    return args;
+  };
+  ref::MatMul(args_into(expected));
+  MatMul(StreamOf(2), args_into(actual));
+  StreamOf(2).Synchronize();
+  EXPECT_TRUE(SameBits(actual, expected));
+  EXPECT_EQ(actual[48], -3.0f);
+  EXPECT_EQ(actual[kStride - 1], -3.0f);
+}
+
+TEST_P(MatMulTest, ExtremeCodesDoNotSaturate) {
+  // Largest codes with equal signs everywhere: 16-bit intermediate sums would overflow.
+  constexpr int32_t kK = 64;
+  SplitMix64 rng(5);
+  for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+    for (const int fill : {0x00, 0x7F, 0x80, 0xFF}) {
+      TestMatrix w(rng, dtype, 16, kK);
+      // Every code byte of the packed form; the scales behind them stay.
+      const size_t code_bytes = kK / 32 * (dtype == DType::kQ8_0 ? 512 : 256);
+      std::memset(const_cast<std::byte*>(w.packed.data), fill, code_bytes);
+      for (const int8_t code : {int8_t{127}, int8_t{-127}}) {
+        TestActivation x(1, kK, false, true);
+        for (auto& q : x.codes) q = code;
+        for (auto& s : x.scales) s = 0.5f;
+        for (auto& s : x.sums) s = 32 * code;
+        std::vector<float> expected(16), actual(16);
+        MatMulArgs args;
+        args.x = x.view;
+        args.rows = 1;
+        args.num_parts = 1;
+        args.parts[0] = {w.packed, expected.data(), 16, false};
+        ref::MatMul(args);
+        args.parts[0].out = actual.data();
+        MatMul(StreamOf(1), args);
+        StreamOf(1).Synchronize();
+        EXPECT_TRUE(SameBits(actual, expected)) << NameOf(dtype) << " " << fill << " " << +code;
+      }
+    }
+  }
+}
+
+TANDEM_INSTANTIATE_ISAS(MatMulTest);
+
+// The reference itself against arithmetic in double: 8-bit activations cost precision, not correctness.
+TEST(MatMulReference, FastIsCloseToTheExactProduct) {
+  SplitMix64 rng(6);
+  constexpr int32_t kRows = 3, kN = 20, kK = 256;
+  for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+    const TestMatrix w(rng, dtype, kN, kK);
+    TestActivation x(kRows, kK, true, true);
+    Fill(rng, kRows, &x);
+    for (const bool with_q8 : {false, true}) {
+      std::vector<float> out(kRows * kN), row(kK);
+      MatMulArgs args;
+      args.x = x.view;
+      if (!with_q8) args.x.q8 = {};
+      args.rows = kRows;
+      args.num_parts = 1;
+      args.parts[0] = {w.packed, out.data(), kN, false};
+      ref::MatMul(args);
+      for (int32_t n = 0; n < kN; ++n) {
+        DequantizeRow(dtype, w.source.data() + BytesOf(dtype, int64_t{n} * kK), kK, row.data());
+        for (int32_t r = 0; r < kRows; ++r) {
+          double sum = 0, norm_w = 0, norm_x = 0;
+          for (size_t k = 0; k < kK; ++k) {
+            const double xk = x.f32[static_cast<size_t>(r) * kK + k];
+            sum += row[k] * xk;
+            norm_w += row[k] * row[k];
+            norm_x += xk * xk;
+          }
+          // A code is off by at most half a step of 1/127 of a block's maximum, rms 1/sqrt(12) steps; f32 by 2^-24.
+          const double size = std::sqrt(norm_w * norm_x);
+          const double tolerance = with_q8 ? size * 0.01 : size * 1e-6;
+          EXPECT_NEAR(out[static_cast<size_t>(r * kN + n)], sum, tolerance);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

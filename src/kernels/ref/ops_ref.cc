@@ -1,0 +1,311 @@
+#include "kernels/ref/ops_ref.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/ref/math_ref.h"
+#include "tensor/half.h"
+
+namespace tandem::ref {
+namespace {
+
+constexpr int kLanes = 16;
+
+// Row `row` of `out` gets `values` in each form that it has.
+void EmitRow(const Activation& out, int64_t row, const float* values) {
+  const int64_t at = row * out.cols;
+  if (out.f32 != nullptr) std::copy_n(values, out.cols, out.f32 + at);
+  if (!out.has_q8()) return;
+  for (int32_t c = 0; c < out.cols; c += kActivationBlock) {
+    const int64_t block = (at + c) / kActivationBlock;
+    QuantizeBlock(values + c, out.q8.codes + at + c, out.q8.scales + block, out.q8.sums + block);
+  }
+}
+
+bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
+
+uint32_t ByteAt(const std::byte* p, int64_t i) { return static_cast<uint32_t>(p[i]); }
+
+float HalfAt(const std::byte* p, int64_t i) {
+  uint16_t half = 0;
+  std::memcpy(&half, p + i * 2, 2);
+  return HalfToFloat(half);
+}
+
+// Codes, scale and minimum of one row of one block of a packed quantised matrix.
+struct Block {
+  int32_t codes[kActivationBlock];  // as the value's integer factor: q - 8 for Q4_0
+  float scale = 0;
+  float minimum = 0;
+  bool has_minimum = false;
+};
+Block BlockOf(const PackedMatrix& w, int32_t row, int32_t block) {
+  const int64_t row_blocks = w.cols / kActivationBlock;
+  const std::byte* group = w.data + row / kPackRows * PackedGroupBytes(w.dtype, w.cols);
+  const int32_t lane = row % kPackRows;
+  const int64_t code_bytes = w.dtype == DType::kQ8_0 ? 512 : 256;
+  const std::byte* codes = group + block * code_bytes;
+  const std::byte* scales = group + row_blocks * code_bytes;
+  Block out;
+  for (int32_t c = 0; c < kActivationBlock; ++c) {
+    if (w.dtype == DType::kQ8_0) {
+      out.codes[c] =
+          static_cast<int32_t>(ByteAt(codes, (c / 4 * kLanes + lane) * 4 + c % 4)) - 128;
+      continue;
+    }
+    const uint32_t both = ByteAt(codes, (c % 16 / 4 * kLanes + lane) * 4 + c % 4);
+    const auto code = static_cast<int32_t>(c < 16 ? both & 15 : both >> 4);
+    out.codes[c] = w.dtype == DType::kQ4_0 ? code - 8 : code;
+  }
+  out.has_minimum = w.dtype == DType::kQ4_1;
+  const int64_t per_block = out.has_minimum ? 2 * kLanes : kLanes;
+  out.scale = HalfAt(scales, block * per_block + lane);
+  if (out.has_minimum) out.minimum = HalfAt(scales, block * per_block + kLanes + lane);
+  return out;
+}
+
+float DotQuantized(const PackedMatrix& w, int32_t n, const QuantizedRows& x, int64_t row) {
+  const int32_t row_blocks = w.cols / kActivationBlock;
+  float acc = 0;
+  for (int32_t b = 0; b < row_blocks; ++b) {
+    const Block block = BlockOf(w, n, b);
+    const int8_t* codes = x.codes + row * w.cols + int64_t{b} * kActivationBlock;
+    const float scale = x.scales[row * row_blocks + b];
+    int32_t dot = 0;
+    for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * codes[i];
+    acc = std::fma(static_cast<float>(dot), block.scale * scale, acc);
+    if (block.has_minimum) {
+      const float offset = scale * static_cast<float>(x.sums[row * row_blocks + b]);
+      acc = std::fma(block.minimum, offset, acc);
+    }
+  }
+  return acc;
+}
+
+float LoadStored(DType dtype, const std::byte* tile, int64_t index) {
+  float value = 0;
+  if (dtype == DType::kF32) {
+    std::memcpy(&value, tile + index * 4, 4);
+    return value;
+  }
+  TANDEM_CHECK_EQ(dtype, DType::kF16);
+  return HalfAt(tile, index);
+}
+
+void StoreStored(DType dtype, std::byte* tile, int64_t index, float value) {
+  if (dtype == DType::kF32) {
+    std::memcpy(tile + index * 4, &value, 4);
+    return;
+  }
+  TANDEM_CHECK_EQ(dtype, DType::kF16);
+  const uint16_t half = FloatToHalf(value);
+  std::memcpy(tile + index * 2, &half, 2);
+}
+
+// Where value d of one token lies in its tile.
+int64_t IndexInTile(const StateGroup& group, size_t plane, int32_t position, int32_t d) {
+  const int64_t slot = position % group.tokens_per_block;
+  return group.planes[plane].tile == TileLayout::kDimMajor
+             ? int64_t{d} * group.tokens_per_block + slot
+             : slot * group.planes[plane].dims + d;
+}
+
+std::byte* TileOf(const BatchView& batch, const PagedStateView& state, int32_t token,
+                  int32_t position, int32_t layer, int32_t head, size_t plane) {
+  const BatchRow& row = batch.rows[batch.row_of_token[token]];
+  const int32_t entry = row.table_begin + position / state.group->tokens_per_block;
+  return state.Tile(BlockId(batch.block_tables[entry]), layer, head, plane);
+}
+
+void Rotate(const RopeStoreArgs& args, float position, float* x) {
+  const int32_t pairs = args.rope_dims / 2;
+  for (int32_t i = 0; i < pairs; ++i) {
+    float sin = 0, cos = 0;
+    SinCos(position, args.frequencies[i], &sin, &cos);
+    float& first = x[args.interleaved ? 2 * i : i];
+    float& second = x[args.interleaved ? 2 * i + 1 : i + pairs];
+    const float a = first, b = second;
+    first = std::fma(a, cos, 0.0f - b * sin);
+    second = std::fma(a, sin, b * cos);
+  }
+}
+
+// What one query head knows after some splits.
+struct Partial {
+  float max = 0;
+  float sum = 0;
+  std::vector<float> out;
+};
+
+Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int32_t split) {
+  const StateGroup& group = *args.state.group;
+  const int32_t kv_head = head / (args.num_heads / args.num_kv_heads);
+  const float* q = args.q + token * args.q_stride + int64_t{head} * args.head_dim;
+  const int32_t begin = split * kAttentionSplit;
+  const int32_t end = std::min(begin + kAttentionSplit, args.batch.positions[token] + 1);
+  std::vector<float> weights;
+  Partial p;
+  p.max = -std::numeric_limits<float>::infinity();
+  for (int32_t position = begin; position < end; ++position) {
+    const std::byte* tile =
+        TileOf(args.batch, args.state, token, position, args.layer, kv_head, 0);
+    float score = 0;
+    for (int32_t d = 0; d < args.head_dim; ++d) {
+      const float key =
+          LoadStored(group.planes[0].dtype, tile, IndexInTile(group, 0, position, d));
+      score = std::fma(q[d] * args.scale, key, score);
+    }
+    p.max = score > p.max ? score : p.max;
+    weights.push_back(score);
+  }
+  float lanes[kLanes] = {};
+  p.out.assign(static_cast<size_t>(args.head_dim), 0.0f);
+  for (int32_t position = begin; position < end; ++position) {
+    const float weight = Exp(weights[static_cast<size_t>(position - begin)] - p.max);
+    lanes[position % kLanes] += weight;
+    const std::byte* tile =
+        TileOf(args.batch, args.state, token, position, args.layer, kv_head, 1);
+    for (int32_t d = 0; d < args.head_dim; ++d) {
+      const float value =
+          LoadStored(group.planes[1].dtype, tile, IndexInTile(group, 1, position, d));
+      float& out = p.out[static_cast<size_t>(d)];
+      out = std::fma(weight, value, out);
+    }
+  }
+  p.sum = SumLanes(lanes);
+  return p;
+}
+
+void Merge(const Partial& next, Partial* so_far) {
+  const float top = next.max > so_far->max ? next.max : so_far->max;
+  const float keep = Exp(so_far->max - top);
+  const float join = Exp(next.max - top);
+  so_far->max = top;
+  so_far->sum = std::fma(next.sum, join, so_far->sum * keep);
+  for (size_t d = 0; d < next.out.size(); ++d) {
+    so_far->out[d] = std::fma(next.out[d], join, so_far->out[d] * keep);
+  }
+}
+
+}  // namespace
+
+void Embed(const EmbedArgs& args) {
+  for (int32_t i = 0; i < args.num_tokens; ++i) {
+    UnpackRow(args.table, args.token_table[args.token_index[i]],
+              args.out + int64_t{i} * args.table.cols);
+  }
+}
+
+void GatherRows(const GatherRowsArgs& args) {
+  for (int32_t i = 0; i < args.num_indices; ++i) {
+    std::copy_n(args.rows + int64_t{args.indices[i]} * args.cols, args.cols,
+                args.out + int64_t{i} * args.cols);
+  }
+}
+
+void RmsNorm(const RmsNormArgs& args) {
+  const int32_t cols = args.out.cols;
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int32_t r = 0; r < args.rows; ++r) {
+    const float* x = args.x + int64_t{r} * cols;
+    float lanes[kLanes] = {};
+    for (int32_t c = 0; c < cols; ++c) lanes[c % kLanes] = std::fma(x[c], x[c], lanes[c % kLanes]);
+    const float mean = SumLanes(lanes) / static_cast<float>(cols);
+    const float scale = 1.0f / std::sqrt(mean + args.epsilon);
+    for (int32_t c = 0; c < cols; ++c) row[static_cast<size_t>(c)] = x[c] * scale * args.weight[c];
+    EmitRow(args.out, r, row.data());
+  }
+}
+
+void MatMul(const MatMulArgs& args) {
+  std::vector<float> weights(static_cast<size_t>(args.x.cols));
+  for (int32_t p = 0; p < args.num_parts; ++p) {
+    const MatMulPart& part = args.parts[p];
+    const bool fast = args.x.has_q8() && IsQuantized(part.weight.dtype);
+    for (int32_t n = 0; n < part.weight.rows; ++n) {
+      UnpackRow(part.weight, n, weights.data());
+      for (int64_t r = 0; r < args.rows; ++r) {
+        float sum = 0;
+        if (fast) {
+          sum = DotQuantized(part.weight, n, args.x.q8, r);
+        } else {
+          const float* x = args.x.f32 + r * args.x.cols;
+          for (int32_t k = 0; k < args.x.cols; ++k) {
+            sum = std::fma(x[k], weights[static_cast<size_t>(k)], sum);
+          }
+        }
+        float& out = part.out[r * part.out_stride + n];
+        out = part.accumulate ? out + sum : sum;
+      }
+    }
+  }
+}
+
+void RopeStore(const RopeStoreArgs& args) {
+  const StateGroup& group = *args.state.group;
+  for (int32_t token = 0; token < args.batch.num_tokens; ++token) {
+    const int32_t position = args.batch.positions[token];
+    for (int32_t h = 0; h < args.num_heads; ++h) {
+      Rotate(args, static_cast<float>(position),
+             args.q + token * args.q_stride + int64_t{h} * args.head_dim);
+    }
+    for (int32_t h = 0; h < args.num_kv_heads; ++h) {
+      float* k = args.k + token * args.k_stride + int64_t{h} * args.head_dim;
+      const float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
+      Rotate(args, static_cast<float>(position), k);
+      const float* const values[2] = {k, v};
+      for (size_t plane = 0; plane < 2; ++plane) {
+        std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, h, plane);
+        for (int32_t d = 0; d < args.head_dim; ++d) {
+          StoreStored(group.planes[plane].dtype, tile, IndexInTile(group, plane, position, d),
+                      values[plane][d]);
+        }
+      }
+    }
+  }
+}
+
+void Attention(const AttentionArgs& args) {
+  std::vector<float> row(static_cast<size_t>(args.out.cols));
+  for (int32_t token = 0; token < args.batch.num_tokens; ++token) {
+    for (int32_t head = 0; head < args.num_heads; ++head) {
+      Partial all = ReduceSplit(args, token, head, 0);
+      for (int32_t s = 1; s <= args.batch.positions[token] / kAttentionSplit; ++s) {
+        Merge(ReduceSplit(args, token, head, s), &all);
+      }
+      const float scale = 1.0f / all.sum;
+      for (int32_t d = 0; d < args.head_dim; ++d) {
+        row[static_cast<size_t>(head * args.head_dim + d)] = all.out[static_cast<size_t>(d)] * scale;
+      }
+    }
+    EmitRow(args.out, token, row.data());
+  }
+}
+
+void SiluMul(const SiluMulArgs& args) {
+  std::vector<float> row(static_cast<size_t>(args.out.cols));
+  for (int64_t r = 0; r < args.rows; ++r) {
+    for (int32_t c = 0; c < args.out.cols; ++c) {
+      const int64_t at = r * args.out.cols + c;
+      row[static_cast<size_t>(c)] = Silu(args.gate[at]) * args.up[at];
+    }
+    EmitRow(args.out, r, row.data());
+  }
+}
+
+void Add(const AddArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) args.out[i] += args.x[i];
+}
+
+void CopyBlocks(const CopyBlocksArgs& args) {
+  const int64_t bytes = args.state.group->BlockBytes();
+  for (int32_t i = 0; i < args.num_copies; ++i) {
+    std::memcpy(args.state.base + args.to[i] * bytes, args.state.base + args.from[i] * bytes,
+                static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace tandem::ref

@@ -1,0 +1,244 @@
+#include "server/generation.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "server/test_support.h"
+#include "text/unicode.h"
+
+namespace tandem {
+namespace {
+
+struct Outcome {
+  std::string text;
+  std::optional<FinishReason> finish;
+  Usage usage;
+  bool operator==(const Outcome&) const = default;
+};
+
+// Runs posted tasks when the test says so.
+class TaskList {
+ public:
+  TextGeneration::Post post() {
+    return [this](std::function<void()> task) {
+      std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    };
+  }
+  void RunAll() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::lock_guard lock(mutex_);
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+  size_t size() {
+    std::lock_guard lock(mutex_);
+    return tasks_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+Request OneTokenPrompt() {
+  Request request;
+  request.prompt = BytesAsTokens("p");
+  return request;
+}
+
+// The engine's outputs for `tokens`, cut at `borders`; the end comes with the last tokens or alone after them.
+Outcome Assemble(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
+                 const std::vector<TokenId>& tokens, const std::vector<size_t>& borders,
+                 FinishReason reason, bool end_alone) {
+  TextAssembler assembler(tokenizer, StopMatcher::Create(stop).value());
+  Outcome outcome;
+  size_t from = 0;
+  std::vector<size_t> cuts = borders;
+  cuts.push_back(tokens.size());
+  if (end_alone) cuts.push_back(tokens.size());
+  for (size_t i = 0; i < cuts.size() && !assembler.finished(); ++i) {
+    RequestOutput output;
+    output.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(from),
+                         tokens.begin() + static_cast<std::ptrdiff_t>(cuts[i]));
+    output.prompt_tokens = 3;
+    from = cuts[i];
+    if (i + 1 == cuts.size()) output.finish = reason;
+    const TextOutput text = assembler.Append(output);
+    EXPECT_TRUE(IsValidUtf8(text.delta));
+    outcome.text += text.delta;
+    outcome.finish = text.finish;
+    outcome.usage = text.usage;
+  }
+  return outcome;
+}
+
+class TextAssemblerTest : public testing::Test {
+ protected:
+  // Every way to cut up to 12 tokens, or 500 random ones, gives the same.
+  void ExpectSame(std::string_view bytes, const std::vector<std::string>& stop, FinishReason reason,
+                  const Outcome& expected) {
+    const std::vector<TokenId> tokens = BytesAsTokens(bytes);
+    const size_t gaps = tokens.empty() ? 0 : tokens.size() - 1;
+    const bool all = gaps <= 11;
+    std::mt19937 random(1);
+    for (uint32_t i = 0; i < (all ? 1u << gaps : 500u); ++i) {
+      const uint64_t mask = all ? i : (uint64_t{random()} << 32 | random());
+      std::vector<size_t> borders;
+      for (size_t gap = 0; gap < gaps; ++gap) {
+        if (mask >> (gap % 64) & 1) borders.push_back(gap + 1);
+      }
+      for (const bool end_alone : {false, true}) {
+        ASSERT_EQ(Assemble(*tokenizer_, stop, tokens, borders, reason, end_alone), expected)
+            << bytes << " cut by mask " << mask;
+      }
+    }
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_ = MakeByteTokenizer();
+};
+
+TEST_F(TextAssemblerTest, EveryCutGivesTheSameText) {
+  ExpectSame("plain words", {}, FinishReason::kStop, {"plain words", FinishReason::kStop, {3, 11}});
+  ExpectSame("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", {}, FinishReason::kLength,
+             {"a\u00e9\u20ac\U0001F600z", FinishReason::kLength, {3, 11}});
+}
+
+TEST_F(TextAssemblerTest, BrokenCharactersAreReplacedOnce) {
+  ExpectSame("a\xE2\x82", {}, FinishReason::kLength, {"a\uFFFD", FinishReason::kLength, {3, 3}});
+  ExpectSame("a\xFF\xE2\x82z", {}, FinishReason::kStop,
+             {"a\uFFFD\uFFFDz", FinishReason::kStop, {3, 5}});
+}
+
+TEST_F(TextAssemblerTest, StopStringsAreCutExactlyAndTheirTokensCount) {
+  ExpectSame("one STOP two", {"STOP"}, FinishReason::kLength,
+             {"one ", FinishReason::kStop, {3, 8}});
+  ExpectSame("ab\ncd\n\nef", {"\n\n", "zz"}, FinishReason::kStop,
+             {"ab\ncd", FinishReason::kStop, {3, 7}});
+  ExpectSame("x\xE2\x82\xACy", {"\u20ac"}, FinishReason::kStop, {"x", FinishReason::kStop, {3, 4}});
+}
+
+TEST_F(TextAssemblerTest, BeginningsOfStopStringsAreGivenBackAtTheEnd) {
+  ExpectSame("one STO", {"STOP"}, FinishReason::kLength,
+             {"one STO", FinishReason::kLength, {3, 7}});
+  ExpectSame("ST STO STOQ", {"STOP"}, FinishReason::kStop,
+             {"ST STO STOQ", FinishReason::kStop, {3, 11}});
+}
+
+TEST_F(TextAssemblerTest, LongTextsWithManyStops) {
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "na\xC3\xAFve ##";
+  ExpectSame(text + "###END tail", {"###E", "never"}, FinishReason::kLength,
+             {text + "", FinishReason::kStop, {3, static_cast<int32_t>(text.size()) + 4}});
+}
+
+TEST_F(TextAssemblerTest, ControlTokensAreNotText) {
+  TextAssembler assembler(*tokenizer_, StopMatcher::Create({}).value());
+  RequestOutput output;
+  output.tokens = {TokenId('a'), TokenId(256), TokenId('b')};
+  output.finish = FinishReason::kLength;
+  const TextOutput text = assembler.Append(output);
+  EXPECT_EQ(text.delta, "ab");
+  EXPECT_EQ(text.usage.completion_tokens, 3);
+}
+
+class TextGenerationTest : public testing::Test {
+ protected:
+  Result<std::shared_ptr<TextGeneration>> Start(std::vector<std::string> stop = {}) {
+    return TextGeneration::Start(engine_, *tokenizer_, {OneTokenPrompt(), std::move(stop)},
+                                 tasks_.post(), [this](TextOutput output) {
+                                   outcome_.text += output.delta;
+                                   outcome_.usage = output.usage;
+                                   if (output.finish) {
+                                     ++finishes_;
+                                     outcome_.finish = output.finish;
+                                     status_ = output.status;
+                                   }
+                                 });
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_ = MakeByteTokenizer();
+  FakeEngine engine_;
+  TaskList tasks_;
+  Outcome outcome_;
+  Status status_;
+  int finishes_ = 0;
+};
+
+TEST_F(TextGenerationTest, DeliversWhereItIsPosted) {
+  const auto generation = Start();
+  ASSERT_TRUE(generation.ok());
+  engine_.Emit((*generation)->id(), "hel");
+  EXPECT_EQ(outcome_.text, "") << "nothing happens on the engine's thread";
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_.text, "hel");
+  engine_.Emit((*generation)->id(), "lo");
+  engine_.Finish((*generation)->id(), FinishReason::kStop);
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_, (Outcome{"hello", FinishReason::kStop, {1, 5}}));
+  EXPECT_EQ(finishes_, 1);
+}
+
+TEST_F(TextGenerationTest, AStopStringCancelsTheEngineAndNothingLeaks) {
+  const auto generation = Start({"STOP"});
+  ASSERT_TRUE(generation.ok());
+  engine_.Emit((*generation)->id(), "a ST");
+  engine_.Emit((*generation)->id(), "OP secret");
+  engine_.Emit((*generation)->id(), "more");  // the engine runs ahead
+  tasks_.RunAll();
+  EXPECT_EQ(engine_.cancelled(), 1);
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_, (Outcome{"a ", FinishReason::kStop, {1, 6}}));
+  EXPECT_EQ(finishes_, 1);
+}
+
+TEST_F(TextGenerationTest, AStopStringInTheLastOutputCancelsNothing) {
+  const auto generation = Start({"lo"});
+  ASSERT_TRUE(generation.ok());
+  engine_.Emit((*generation)->id(), "hel");
+  engine_.Emit((*generation)->id(), "");
+  engine_.Finish((*generation)->id(), FinishReason::kLength);
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_.text, "hel");
+  EXPECT_EQ(outcome_.finish, FinishReason::kLength);
+  EXPECT_EQ(engine_.cancelled(), 0);
+}
+
+TEST_F(TextGenerationTest, CancelDeliversACancelledEnd) {
+  const auto generation = Start();
+  ASSERT_TRUE(generation.ok());
+  engine_.Emit((*generation)->id(), "par");
+  (*generation)->Cancel();
+  (*generation)->Cancel();
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_, (Outcome{"par", FinishReason::kCancelled, {1, 3}}));
+  EXPECT_EQ(finishes_, 1);
+}
+
+TEST_F(TextGenerationTest, FailureCarriesItsStatus) {
+  const auto generation = Start();
+  ASSERT_TRUE(generation.ok());
+  engine_.Finish((*generation)->id(), FinishReason::kFailed, InternalError("device lost"));
+  tasks_.RunAll();
+  EXPECT_EQ(outcome_.finish, FinishReason::kFailed);
+  EXPECT_EQ(status_.message(), "device lost");
+}
+
+TEST_F(TextGenerationTest, RefusalsAreReturnedAndNothingIsDelivered) {
+  engine_.set_refuse(ResourceExhaustedError("the queue is full"));
+  const auto refused = Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(tasks_.size(), 0u);
+  EXPECT_FALSE(Start({""}).ok());
+}
+
+}  // namespace
+}  // namespace tandem
