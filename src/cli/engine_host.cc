@@ -41,14 +41,14 @@ Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSin
     return ResourceExhaustedError("the queue is full: {} requests wait; try again later", max_queue_);
   }
   const TimeNs at = request.arrival;
-  inbox_.push_back({Event{at, ArrivalEvent{std::move(request)}}, std::move(sink)});
+  inbox_.push_back({EngineEvent{at, ArrivalEvent{std::move(request)}}, std::move(sink)});
   wake_.NotifyOne();
   return id;
 }
 
 void EngineHost::Cancel(RequestId id) {
   MutexLock lock(mutex_);
-  inbox_.push_back({Event{clock_->Now(), CancelEvent{id}}, nullptr});
+  inbox_.push_back({EngineEvent{clock_->Now(), CancelEvent{id}}, nullptr});
   wake_.NotifyOne();
 }
 
@@ -92,7 +92,7 @@ bool EngineHost::TakeInputs(std::vector<Input>* inputs) {
   step_finished_ = false;
   if (!ending_) return true;
   for (const auto& [id, sink] : sinks_) {
-    inputs->push_back({Event{clock_->Now(), CancelEvent{id}}, nullptr});
+    inputs->push_back({EngineEvent{clock_->Now(), CancelEvent{id}}, nullptr});
   }
   if (!inputs->empty()) return true;
   if (engine_->steps_in_flight() == 0) return false;
@@ -122,7 +122,7 @@ void EngineHost::FailRefused(RequestId id, const Status& status) {
 
 void EngineHost::PollResults() {
   while (executor_->Poll(&result_)) {
-    Event event{clock_->Now(), ResultEvent{std::move(result_)}};
+    EngineEvent event{clock_->Now(), ResultEvent{std::move(result_)}};
     const Status status = engine_->Handle(event);
     if (!status.ok()) LogError("engine: {}", status.ToString());
     result_ = std::move(std::get<ResultEvent>(event.body).result);  // its memory serves the next poll

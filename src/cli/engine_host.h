@@ -38,7 +38,7 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
 
  private:
   struct Input {
-    Event event;
+    EngineEvent event;
     std::unique_ptr<RequestSink> sink;  // of an arrival
   };
 

@@ -67,7 +67,8 @@ Status Runtime::LoadText(const GgufFile& file) {
   const std::string eos = text_of(vocabulary.eos);
   TANDEM_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Create(std::move(vocabulary)));
   if (source.empty()) return OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(chat_template_, ChatTemplate::Create(source, bos, eos));
+  TANDEM_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Create(source, bos, eos));
+  chat_template_ = std::make_shared<const ChatTemplate>(std::move(chat));
   return OkStatus();
 }
 

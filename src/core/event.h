@@ -25,7 +25,7 @@ struct ResultEvent {
   StepResult result;
 };
 
-struct Event {
+struct EngineEvent {
   TimeNs at = 0;
   std::variant<ArrivalEvent, CancelEvent, ResultEvent> body;
 };

@@ -78,7 +78,7 @@ TEST(EngineAllocation, ASteadyDecodeStepAllocatesNothing) {
       if (id % 2 == 0) arrival.request.max_output_tokens = 2000;
       ASSERT_TRUE(engine->Handle({0, arrival}).ok());
     }
-    Event event{0, ResultEvent{}};
+    EngineEvent event{0, ResultEvent{}};
     StepResult& result = std::get<ResultEvent>(event.body).result;
     engine->Advance(0);
     for (int step = 0; step < 1200; ++step) {

@@ -28,7 +28,7 @@ Engine::Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, Eng
   output_.tokens.reserve(1);
 }
 
-Status Engine::Handle(const Event& event) {
+Status Engine::Handle(const EngineEvent& event) {
   now_ = std::max(now_, event.at);
   if (const auto* arrival = std::get_if<ArrivalEvent>(&event.body)) {
     return HandleArrival(arrival->request);

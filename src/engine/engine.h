@@ -66,7 +66,7 @@ class Engine {
   //            be trusted.
   // A result whose status is not ok ends the requests that had a row in its step with kFailed;
   // others go on.
-  Status Handle(const Event& event);
+  Status Handle(const EngineEvent& event);
 
   // Plans and submits steps until the pipeline is full or nothing can run. Call it after Handle;
   // calling it without need changes nothing. A plan that the executor refuses fails the requests

@@ -18,7 +18,8 @@ constexpr std::string_view kOpen = "\xEE\x80\x80";
 constexpr std::string_view kClose = "\xEE\x80\x81";
 
 SpecialTokens ControlWords(const Tokenizer& tokenizer) {
-  std::vector<std::pair<std::string_view, TokenId>> words = {{kOpen, TokenId(-1)}};
+  // Only where a word stands is used, never its token.
+  std::vector<std::pair<std::string_view, TokenId>> words = {{kOpen, TokenId(0)}};
   for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
     const TokenId token(static_cast<int32_t>(i));
     const std::string_view bytes = tokenizer.TokenBytes(token);

@@ -66,7 +66,7 @@ TEST_F(SmolLm2, ChatTemplateRendersAsTheReference) {
   ASSERT_TRUE(chat.ok()) << chat.status().ToString();
   ASSERT_GT(golden["records"].size(), 20u);
   for (const auto& record : golden["records"]) {
-    const auto text = (*chat)->Render(
+    const auto text = chat->Render(
         record["messages"],
         {.add_generation_prompt = record["add_generation_prompt"].get<bool>()});
     ASSERT_TRUE(text.ok()) << text.status().ToString();

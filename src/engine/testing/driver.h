@@ -58,7 +58,7 @@ class EngineDriver final : public EngineOutputSink {
   // The oldest running step finishes and its result is handled. False when none runs.
   bool FinishStep() {
     if (!executor_.FinishOne(now_)) return false;
-    Event event{now_, ResultEvent{}};
+    EngineEvent event{now_, ResultEvent{}};
     if (!executor_.Poll(&std::get<ResultEvent>(event.body).result)) Note(InternalError("no result"));
     Note(engine_->Handle(event));
     CheckAll();

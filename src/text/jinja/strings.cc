@@ -125,11 +125,13 @@ constexpr char32_t kCapitalSigma = 0x3A3;
 constexpr char32_t kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalIWithDot = 0x130;
 
+// Letters with a case, also those (Roman numerals, circled letters) that Unicode does not count as letters.
 bool IsCased(char32_t c) {
   if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  if (c == 0xAA || c == 0xBA) return true;
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
-         category == UTF8PROC_CATEGORY_LT;
+         category == UTF8PROC_CATEGORY_LT || SimpleUpper(c) != c || SimpleLower(c) != c;
 }
 
 // Unicode's Case_Ignorable: marks, formats, modifiers, and punctuation inside words.

@@ -27,7 +27,8 @@ std::vector<std::string_view> SplitLines(std::string_view text);
 
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-// First character upper (title) case, the rest lower.
+// First character upper (title) case, the rest lower. Exact but for U+0149 and nine Greek vowels with iota
+// subscript and accent (U+1FB2, ...), whose title form is several characters.
 std::string Capitalize(std::string_view text);
 // Python's str.title(): every run of letters capitalised.
 std::string TitleCase(std::string_view text);

@@ -1,0 +1,235 @@
+#include "sampling/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "base/rng.h"
+#include "device/cpu_device.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class SamplingTest : public testing::Test {
+ protected:
+  // One token for each parameter set, all from the same logits.
+  std::vector<int32_t> Sample(const std::vector<float>& logits, std::vector<SampleRow> rows) {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].out_index = static_cast<int32_t>(i);
+    std::vector<int32_t> out(rows.size(), -1);
+    std::vector<std::byte> scratch(
+        SampleScratchBytes(static_cast<int32_t>(logits.size()), static_cast<int32_t>(rows.size())));
+    SampleRows(*stream_, {logits.data(), static_cast<int32_t>(logits.size()), rows.data(),
+                          static_cast<int32_t>(rows.size()), out.data(), scratch.data()});
+    stream_->Synchronize();
+    return out;
+  }
+  int32_t SampleOne(const std::vector<float>& logits, const SamplingParams& params,
+                    int64_t position = 0) {
+    return Sample(logits, {{.params = params, .position = position}})[0];
+  }
+  // How often each token comes at `draws` positions.
+  std::map<int32_t, int> Histogram(const std::vector<float>& logits, const SamplingParams& params,
+                                   int draws) {
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < draws; ++i) rows.push_back({.params = params, .position = i});
+    std::map<int32_t, int> counts;
+    for (const int32_t token : Sample(logits, rows)) ++counts[token];
+    return counts;
+  }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice({.num_threads = 2});
+  std::unique_ptr<Stream> stream_ = std::move(device_->NewStream()).value();
+};
+
+std::vector<float> RandomLogits(uint64_t seed, int32_t size, float scale) {
+  SplitMix64 rng(seed);
+  std::vector<float> out(static_cast<size_t>(size));
+  for (float& x : out) x = static_cast<float>(rng.NextDouble() * 2 - 1) * scale;
+  return out;
+}
+
+// The definition: sort by (logit, id), cut by count, cut by mass; the tokens that may come and their probabilities.
+std::map<int32_t, double> Expected(const std::vector<float>& logits, const SamplingParams& p) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < order.size()) {
+    order.resize(static_cast<size_t>(p.top_k));
+  }
+  const double max = logits[static_cast<size_t>(order[0])];
+  const auto weight = [&](int32_t id) {
+    return std::exp((logits[static_cast<size_t>(id)] - max) / p.temperature);
+  };
+  double total = 0;
+  for (const int32_t id : order) total += weight(id);
+  std::map<int32_t, double> kept;
+  double mass = 0;
+  for (const int32_t id : order) {
+    kept[id] = weight(id);
+    mass += weight(id);
+    if (mass >= p.top_p * total) break;
+  }
+  for (auto& [id, w] : kept) w /= mass;
+  return kept;
+}
+
+// Chi-square against `expected`; tokens with fewer than 5 expected draws are pooled.
+void ExpectDistribution(const std::map<int32_t, int>& counts,
+                        const std::map<int32_t, double>& expected, int draws) {
+  double chi = 0, pooled_expected = 0, pooled_count = 0;
+  int cells = 0;
+  for (const auto& [id, probability] : expected) {
+    const double want = probability * draws;
+    const auto it = counts.find(id);
+    const double got = it == counts.end() ? 0 : it->second;
+    if (want < 5) {
+      pooled_expected += want;
+      pooled_count += got;
+      continue;
+    }
+    chi += (got - want) * (got - want) / want;
+    ++cells;
+  }
+  if (pooled_expected >= 5) {
+    chi += (pooled_count - pooled_expected) * (pooled_count - pooled_expected) / pooled_expected;
+    ++cells;
+  }
+  for (const auto& [id, count] : counts) EXPECT_TRUE(expected.contains(id)) << id << " " << count;
+  // Mean cells - 1, variance twice that: five standard deviations.
+  EXPECT_LT(chi, cells - 1 + 5 * std::sqrt(2.0 * cells));
+}
+
+TEST_F(SamplingTest, GreedyTakesTheLowestIdOfEqualMaxima) {
+  const SamplingParams greedy{.temperature = 0};
+  EXPECT_EQ(SampleOne({1, 5, 5, 2}, greedy), 1);
+  EXPECT_EQ(SampleOne({-1, -2}, greedy), 0);
+  EXPECT_EQ(SampleOne({3}, greedy), 0);
+  EXPECT_EQ(SampleOne({-0.0f, 0.0f, -1}, greedy), 0);
+  EXPECT_EQ(SampleOne({-kInf, -kInf, -kInf}, greedy), 0);
+  EXPECT_EQ(SampleOne({1, kInf, kInf}, greedy), 1);
+}
+
+TEST_F(SamplingTest, NaNIsNeverChosenUnlessAllAre) {
+  for (const double temperature : {0.0, 0.7}) {
+    const SamplingParams p{.temperature = temperature, .seed = 3};
+    EXPECT_EQ(SampleOne({kNaN, kNaN, kNaN}, p), 0);
+    EXPECT_EQ(SampleOne({kNaN, -kInf, kNaN}, p), 1);
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_NE(SampleOne({kNaN, 1, 1, kNaN}, p, i) % 3, 0);
+      for (const SamplingParams cut : {SamplingParams{.temperature = 1, .top_k = 3},
+                                       SamplingParams{.temperature = 1, .top_p = 0.99}}) {
+        EXPECT_NE(SampleOne({kNaN, 1, 1, kNaN}, cut, i) % 3, 0);
+      }
+    }
+  }
+}
+
+TEST_F(SamplingTest, OneCandidateIsGreedy) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    auto logits = RandomLogits(seed, 500, 4.0f);
+    logits[77] = logits[300] = 4.5f;  // a tie
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1.3, .top_k = 1, .seed = seed}), 77);
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1.0, .top_p = 1e-9, .seed = seed}), 77);
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1.0, .top_p = 0.0, .seed = seed}), 77);
+    // Not the tie: between equals even a tiny temperature draws lots.
+    logits[300] = 4.4f;
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1e-4, .seed = seed}), 77);
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1e-300, .seed = seed}), 77);
+  }
+}
+
+TEST_F(SamplingTest, TokensComeWithTheirProbabilities) {
+  constexpr int kDraws = 20000;
+  const auto logits = RandomLogits(1, 300, 3.0f);
+  for (const SamplingParams params :
+       {SamplingParams{.temperature = 1.0, .seed = 1}, SamplingParams{.temperature = 0.6, .seed = 2},
+        SamplingParams{.temperature = 2.0, .seed = 3},
+        SamplingParams{.temperature = 1.0, .top_k = 10, .seed = 4},
+        SamplingParams{.temperature = 1.0, .top_p = 0.8, .seed = 5},
+        SamplingParams{.temperature = 0.9, .top_k = 40, .top_p = 0.7, .seed = 6},
+        SamplingParams{.temperature = 1.5, .top_k = 299, .top_p = 0.999, .seed = 7},
+        SamplingParams{.temperature = 1.0, .top_k = 5000, .seed = 8}}) {
+    SCOPED_TRACE(testing::Message() << "T=" << params.temperature << " k=" << params.top_k
+                                    << " p=" << params.top_p);
+    ExpectDistribution(Histogram(logits, params, kDraws), Expected(logits, params), kDraws);
+  }
+}
+
+TEST_F(SamplingTest, CutsKeepExactlyTheTokensOfTheDefinition) {
+  // A flat distribution over few tokens, so that many draws meet every kept one; with many ties.
+  SplitMix64 rng(9);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<float> logits(40);
+    for (float& x : logits) x = static_cast<float>(rng.Below(6)) * 0.25f;
+    const SamplingParams params{.temperature = 1.0 + static_cast<double>(round % 3),
+                                .top_k = static_cast<int32_t>(rng.Below(30)),
+                                .top_p = 0.2 + 0.75 * rng.NextDouble(),
+                                .seed = static_cast<uint64_t>(round)};
+    std::set<int32_t> kept, expected;
+    for (const auto& [id, count] : Histogram(logits, params, 3000)) kept.insert(id);
+    for (const auto& [id, p] : Expected(logits, params)) expected.insert(id);
+    EXPECT_EQ(kept, expected) << "round " << round;
+  }
+}
+
+TEST_F(SamplingTest, LargeVocabulariesAndFlatDistributions) {
+  const auto logits = RandomLogits(2, 49152, 0.01f);  // nearly uniform: the nucleus is most of it
+  const SamplingParams params{.temperature = 1.0, .top_p = 0.5, .seed = 1};
+  const auto expected = Expected(logits, params);
+  int outside = 0;
+  for (const auto& [id, count] : Histogram(logits, params, 500)) {
+    if (!expected.contains(id)) ++outside;
+  }
+  // Rounding may move the border by a few tokens of 24,000.
+  EXPECT_LE(outside, 1);
+}
+
+TEST_F(SamplingTest, ARowDependsOnItsOwnInputsAlone) {
+  const auto logits = RandomLogits(3, 1000, 2.0f);
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 64; ++i) {
+    rows.push_back({.params = {.temperature = 1.0, .top_k = i % 3 == 0 ? 0 : 50,
+                               .top_p = i % 2 == 0 ? 1.0 : 0.9, .seed = 7},
+                    .sample_index = static_cast<uint32_t>(i % 5),
+                    .position = i});
+  }
+  const auto together = Sample(logits, rows);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(Sample(logits, {rows[i]})[0], together[i]);
+  // And on each of seed, sample index and position.
+  const auto differs = [&](auto change) {
+    auto changed = rows;
+    for (auto& row : changed) change(row);
+    return Sample(logits, changed) != together;
+  };
+  EXPECT_TRUE(differs([](SampleRow& r) { r.params.seed = 8; }));
+  EXPECT_TRUE(differs([](SampleRow& r) { r.sample_index += 1; }));
+  EXPECT_TRUE(differs([](SampleRow& r) { r.position += 1; }));
+}
+
+TEST_F(SamplingTest, RowsReadAndWriteWhereTheySay) {
+  // Three rows of logits; the maxima are at 2, 0 and 1.
+  const std::vector<float> logits = {0, 0, 1, 1, 0, 0, 0, 1, 0};
+  const SamplingParams greedy{.temperature = 0};
+  const std::vector<SampleRow> rows = {
+      {.params = greedy, .logits_row = 2, .out_index = 4},
+      {.params = greedy, .logits_row = 0, .out_index = 1},
+  };
+  std::vector<int32_t> out(5, -1);
+  SampleRows(*stream_, {logits.data(), 3, rows.data(), 2, out.data(), nullptr});
+  stream_->Synchronize();
+  EXPECT_EQ(out, (std::vector<int32_t>{-1, 2, -1, -1, 1}));
+}
+
+}  // namespace
+}  // namespace tandem
