@@ -72,7 +72,8 @@ def run_json(command):
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             check=False)
     if result.returncode != 0:
-        raise Failed(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr[-2000:]}")
+        raise Failed(f"{' '.join(command)} ended with {result.returncode}:\n"
+                     f"{result.stderr[-2000:]}")
     try:
         return json.loads(result.stdout)
     except json.JSONDecodeError as error:

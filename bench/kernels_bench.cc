@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "core/model_spec.h"
@@ -27,8 +28,10 @@ namespace {
 // Weights of one benchmark together: as many as a small model has, so that they come from where a
 // model's weights come from and not from the second-level cache.
 constexpr int64_t kWeightBytes = int64_t{96} << 20;
-// Operations between two waits for the stream: as many as a model's step has.
-constexpr int64_t kOpsPerWait = 64;
+// Between two waits for the stream lie this many operations, as in a model's step, or as many as
+// the limits allow in this time: a wait costs some 10 us.
+constexpr int64_t kOpsPerWaitMax = 64;
+constexpr double kWaitEveryS = 1e-3;
 
 // Everything that the benchmarks share.
 struct Machine {
@@ -58,19 +61,23 @@ std::string HashOf(const std::vector<float>& values) {
 // Runs `enqueue` (the i-th operation) until the time is up and reports rates of `work`.
 void RunOps(benchmark::State& state, Machine& machine, const Work& work,
             const std::function<void(int64_t)>& enqueue) {
-  int64_t op = 0;
-  while (state.KeepRunningBatch(kOpsPerWait)) {
-    for (int64_t i = 0; i < kOpsPerWait; ++i) enqueue(op++);
-    machine.stream->Synchronize();
-  }
   const double memory_s = work.bytes / (1e9 * machine.limits.memory_read_gb_s);
   // An absent rate limits nothing.
   const double compute_s = work.ops / (1e9 * machine.limits.gop_s(work.compute).value_or(1e9));
-  const auto count = static_cast<double>(state.iterations());
-  using benchmark::Counter;
-  state.counters["GB/s"] = Counter(1e-9 * work.bytes * count, Counter::kIsRate);
-  state.counters["GOP/s"] = Counter(1e-9 * work.ops * count, Counter::kIsRate);
-  state.counters["%limit"] = Counter(100 * std::max(memory_s, compute_s) * count, Counter::kIsRate);
+  const double limit_s = std::max(memory_s, compute_s);
+  const auto ops_per_wait = static_cast<int64_t>(
+      std::clamp(kWaitEveryS / limit_s, 1.0, static_cast<double>(kOpsPerWaitMax)));
+  const SteadyClock clock;
+  const TimeNs start = clock.Now();
+  int64_t op = 0;
+  while (state.KeepRunningBatch(ops_per_wait)) {
+    for (int64_t i = 0; i < ops_per_wait; ++i) enqueue(op++);
+    machine.stream->Synchronize();
+  }
+  const double op_s = 1e-9 * static_cast<double>(clock.Now() - start) / static_cast<double>(op);
+  state.counters["GB/s"] = 1e-9 * work.bytes / op_s;
+  state.counters["GOP/s"] = 1e-9 * work.ops / op_s;
+  state.counters["%limit"] = 100 * limit_s / op_s;
 }
 
 // Rows of activations in both forms, with their memory.

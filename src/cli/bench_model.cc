@@ -20,7 +20,7 @@ constexpr int32_t kPrefillPromptTokens = 512;
 // Enough to reach the steady state's code and memory.
 constexpr int32_t kWarmUpTokens = 8;
 
-// Waits for sinks. Sinks and whoever waits share it, because a sink may outlive an error return.
+// Counts living sinks; what they write to may be read, or go, when none is left.
 class Countdown {
  public:
   void Add() {

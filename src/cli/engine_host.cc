@@ -89,14 +89,17 @@ bool EngineHost::TakeInputs(std::vector<Input>* inputs) {
   MutexLock lock(mutex_);
   while (inbox_.empty() && !step_finished_ && !ending_) wake_.Wait(mutex_);
   inputs->swap(inbox_);
-  step_finished_ = false;
-  if (!ending_) return true;
+  if (!ending_) {
+    step_finished_ = false;
+    return true;
+  }
   for (const auto& [id, sink] : sinks_) {
     inputs->push_back({EngineEvent{clock_->Now(), CancelEvent{id}}, nullptr});
   }
   if (!inputs->empty()) return true;
   if (engine_->steps_in_flight() == 0) return false;
-  while (!step_finished_) wake_.Wait(mutex_);
+  while (!step_finished_) wake_.Wait(mutex_);  // true already when it came after the last poll
+  step_finished_ = false;
   return true;
 }
 

@@ -1,4 +1,5 @@
-// What: Buffer: memory of a device with one owner, counted under the term of the memory budget it belongs to.
+// What: Buffer: memory of a device with one owner, counted under the term of the memory budget it
+//   belongs to.
 // Not here: what the bytes mean; mapped files (os/).
 // Threads: values that move; MemoryAccount from any thread.
 #pragma once
@@ -41,7 +42,12 @@ class Buffer {
   Buffer() = default;
   Buffer(void* data, size_t size, MemoryTerm term, MemoryAccount* account, Deleter deleter,
          void* context)
-      : data_(data), size_(size), term_(term), account_(account), deleter_(deleter), context_(context) {
+      : data_(data),
+        size_(size),
+        term_(term),
+        account_(account),
+        deleter_(deleter),
+        context_(context) {
     account_->Add(term_, static_cast<int64_t>(size_));
   }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }

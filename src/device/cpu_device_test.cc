@@ -263,9 +263,9 @@ TEST(CpuDevice, RefusesWhatDoesNotFitByNameAndSize) {
     const auto buffer = device->Allocate(bytes, MemoryTerm::kKv);
     ASSERT_FALSE(buffer.ok());
     EXPECT_EQ(buffer.status().code(), StatusCode::kResourceExhausted);
-    EXPECT_THAT(buffer.status().message(),
-                testing::AllOf(testing::HasSubstr("M_KV"),
-                               testing::HasSubstr(std::to_string(bytes))));
+    EXPECT_THAT(
+        buffer.status().message(),
+        testing::AllOf(testing::HasSubstr("M_KV"), testing::HasSubstr(std::to_string(bytes))));
   }
 }
 

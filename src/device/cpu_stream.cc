@@ -35,8 +35,12 @@ constexpr uint64_t kClosed = uint64_t{1} << (kNextBits + kInsideBits);
 static_assert(CpuStream::kMaxTasks + 2 * CpuStream::kMaxThreads <= static_cast<int64_t>(kNextMask));
 static_assert(CpuStream::kMaxThreads < (1 << kInsideBits));
 
-constexpr uint32_t SequenceOf(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
-constexpr uint64_t OpenWord(uint32_t sequence) { return static_cast<uint64_t>(sequence) << 32; }
+constexpr uint32_t SequenceOf(uint64_t word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+constexpr uint64_t OpenWord(uint32_t sequence) {
+  return static_cast<uint64_t>(sequence) << 32;
+}
 
 inline void CpuRelax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -44,7 +48,9 @@ inline void CpuRelax() {
 #endif
 }
 
-TimeNs Now() { return SteadyClock().Now(); }
+TimeNs Now() {
+  return SteadyClock().Now();
+}
 
 }  // namespace
 
@@ -93,11 +99,9 @@ class TeamStream::TaskContext final : public CpuTaskContext {
   int64_t entered_with_ = -1;  // the task claimed by entering, until it is taken
 };
 
-TeamStream::TeamStream(int num_threads)
-    : num_threads_(num_threads), slots_(new Slot[kRingSlots]) {}
+TeamStream::TeamStream(int num_threads) : num_threads_(num_threads), slots_(new Slot[kRingSlots]) {}
 
-Result<std::unique_ptr<Stream>> TeamStream::Start(int num_threads,
-                                                  const std::vector<int>& pin_to) {
+Result<std::unique_ptr<Stream>> TeamStream::Start(int num_threads, const std::vector<int>& pin_to) {
   std::unique_ptr<TeamStream> stream(new TeamStream(num_threads));
   TANDEM_RETURN_IF_ERROR(stream->StartThreads(pin_to));
   return std::unique_ptr<Stream>(std::move(stream));
@@ -137,8 +141,7 @@ TeamStream::~TeamStream() {
 }
 
 bool TeamStream::Runnable(uint64_t word) const {
-  return (word & kClosed) == 0 &&
-         published_.load(std::memory_order_seq_cst) != SequenceOf(word);
+  return (word & kClosed) == 0 && published_.load(std::memory_order_seq_cst) != SequenceOf(word);
 }
 
 bool TeamStream::WaitForWork(uint64_t* word) {
@@ -194,8 +197,7 @@ uint64_t TeamStream::Leave() {
                                            std::memory_order_relaxed));
   if ((after & kClosed) != 0) return after;
   const bool wake_workers = sleepers_.load(std::memory_order_seq_cst) > 0 && Runnable(after);
-  const bool wake_host =
-      host_waits_.load(std::memory_order_seq_cst) && !RingFull(kWakeHostFree);
+  const bool wake_host = host_waits_.load(std::memory_order_seq_cst) && !RingFull(kWakeHostFree);
   if (wake_workers || wake_host) {
     MutexLock lock(mutex_);
     if (wake_workers) work_.NotifyAll();
@@ -267,8 +269,7 @@ void TeamStream::EnqueueCopy(void* to, const void* from, size_t bytes) {
     size_t task_bytes;
   };
   if (bytes == 0) return;
-  const size_t task_bytes =
-      std::max(kCopyTaskBytes, bytes / static_cast<size_t>(kMaxTasks) + 1);
+  const size_t task_bytes = std::max(kCopyTaskBytes, bytes / static_cast<size_t>(kMaxTasks) + 1);
   Launch<Args>(
       [](CpuTaskContext& context, const Args& args) {
         const size_t tasks = (args.bytes + args.task_bytes - 1) / args.task_bytes;

@@ -84,9 +84,9 @@ class TeamStream final : public CpuStream {
   std::atomic<bool> host_waits_{false};
   std::atomic<bool> stop_{false};
 
-  Mutex mutex_;      // only for sleeping and waking
-  CondVar work_;     // workers sleep here
-  CondVar space_;    // the host sleeps here while the ring is full
+  Mutex mutex_;    // only for sleeping and waking
+  CondVar work_;   // workers sleep here
+  CondVar space_;  // the host sleeps here while the ring is full
   std::vector<std::thread> threads_;
 };
 

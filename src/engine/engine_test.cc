@@ -183,7 +183,8 @@ TEST(Engine, CreateComparesTheExecutorsLimits) {
     void OnOutput(const RequestOutput&) override {}
   } sink;
   VerifyingExecutor few_slots(config.groups, {3, 2}, kVocab);
-  EXPECT_EQ(Engine::Create(config, &few_slots, &sink).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Engine::Create(config, &few_slots, &sink).status().code(),
+            StatusCode::kInvalidArgument);
   VerifyingExecutor shallow(config.groups, {4, 1}, kVocab);
   EXPECT_EQ(Engine::Create(config, &shallow, &sink).status().code(), StatusCode::kInvalidArgument);
   VerifyingExecutor fits(config.groups, {4, 2}, kVocab);

@@ -16,7 +16,8 @@ std::vector<uint8_t> RandomBytes(uint64_t seed, size_t size) {
   return bytes;
 }
 
-// Random pools, depths, chunks, arrivals, cancels and faults: RunScenario checks every promise after every call.
+// Random pools, depths, chunks, arrivals, cancels and faults: RunScenario checks every promise
+// after every call.
 TEST(Scenario, RandomRunsKeepEveryPromise) {
   ScenarioReport total;
   for (uint64_t seed = 1; seed <= 1200; ++seed) {

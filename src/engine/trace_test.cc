@@ -1,6 +1,6 @@
-// Runs every tests/trace/*.trace: a script of commands, each followed by the lines that it must print ("> ...").
-// With TANDEM_UPDATE_TRACES=1 in the environment the expected lines are rewritten; read the difference.
-// tests/trace/README.md lists the commands.
+// Runs every tests/trace/*.trace: a script of commands, each followed by the lines that it must
+// print ("> ..."). With TANDEM_UPDATE_TRACES=1 in the environment the expected lines are rewritten;
+// read the difference. tests/trace/README.md lists the commands.
 
 #include <gtest/gtest.h>
 
@@ -195,7 +195,8 @@ TEST_P(Trace, PrintsWhatTheScriptExpects) {
 
 std::string TestName(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 

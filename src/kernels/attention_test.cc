@@ -36,8 +36,8 @@ StateGroup GroupOf(const Geometry& g) {
   return group;
 }
 
-// Sequences of given lengths whose last tokens form a batch. The pool starts full of NaN, blocks lie scattered, and
-// positions before the batch are written by the reference.
+// Sequences of given lengths whose last tokens form a batch. The pool starts full of NaN, blocks
+// lie scattered, and positions before the batch are written by the reference.
 class World {
  public:
   struct Row {
@@ -70,12 +70,14 @@ class World {
   }
 
   BatchView batch() const {
-    return {static_cast<int32_t>(positions_.size()), static_cast<int32_t>(batch_rows_.size()),
-            positions_.data(), row_of_token_.data(), batch_rows_.data(), tables_.data()};
+    return {static_cast<int32_t>(positions_.size()),
+            static_cast<int32_t>(batch_rows_.size()),
+            positions_.data(),
+            row_of_token_.data(),
+            batch_rows_.data(),
+            tables_.data()};
   }
-  PagedStateView state() {
-    return {pool_.data(), &group_, static_cast<int32_t>(tables_.size())};
-  }
+  PagedStateView state() { return {pool_.data(), &group_, static_cast<int32_t>(tables_.size())}; }
   RopeStoreArgs rope(std::vector<float>* q, std::vector<float>* k) {
     RopeStoreArgs args;
     args.batch = batch();
@@ -108,10 +110,9 @@ class World {
     args.out = out;
     int32_t context = 0;
     for (const Row& row : rows_in_) context = std::max(context, row.position + row.num_tokens);
-    scratch->assign(
-        static_cast<size_t>(AttentionScratchFloats(args.batch.num_tokens, context,
-                                                   args.num_heads, args.head_dim, threads)),
-        std::numeric_limits<float>::quiet_NaN());
+    scratch->assign(static_cast<size_t>(AttentionScratchFloats(
+                        args.batch.num_tokens, context, args.num_heads, args.head_dim, threads)),
+                    std::numeric_limits<float>::quiet_NaN());
     args.scratch = scratch->data();
     return args;
   }
@@ -136,8 +137,8 @@ class World {
           std::byte* tile = state().Tile(block, 1, h, plane);
           for (int32_t d = 0; d < geometry_.head_dim; ++d) {
             const int32_t slot = p % group_.tokens_per_block;
-            const int32_t at = plane == 0 ? d * group_.tokens_per_block + slot
-                                          : slot * geometry_.head_dim + d;
+            const int32_t at =
+                plane == 0 ? d * group_.tokens_per_block + slot : slot * geometry_.head_dim + d;
             const float value = testing_kernels::RandomFloat(rng, 2.0f);
             if (geometry_.dtype == DType::kF32) {
               std::memcpy(tile + at * 4, &value, 4);
@@ -155,8 +156,8 @@ class World {
     int32_t table_begin = 0;
     for (size_t r = 0; r < rows_in_.size(); ++r) {
       const Row& row = rows_in_[r];
-      batch_rows_.push_back({static_cast<int32_t>(positions_.size()), row.num_tokens, row.position,
-                             table_begin});
+      batch_rows_.push_back(
+          {static_cast<int32_t>(positions_.size()), row.num_tokens, row.position, table_begin});
       for (int32_t t = 0; t < row.num_tokens; ++t) {
         positions_.push_back(row.position + t);
         row_of_token_.push_back(static_cast<int32_t>(r));
@@ -253,8 +254,8 @@ TEST_P(AttentionTest, ChunksEqualTheReference) {
 TEST_P(AttentionTest, OddShapesEqualTheReference) {
   SplitMix64 rng(4);
   for (const int32_t per_block : {1, 3, 8, 16, 32, 48, 100}) {
-    World world(rng, {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16,
-                      .tokens_per_block = per_block},
+    World world(rng,
+                {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .tokens_per_block = per_block},
                 {{50, 1}, {3, 20}, {515, 1}});
     Compare(world, 2, true);
   }
@@ -264,8 +265,7 @@ TEST_P(AttentionTest, OddShapesEqualTheReference) {
   }
   // One KV head for all; more query heads than a tile has rows; one query head for each.
   for (const auto& [heads, kv] : {std::pair{8, 1}, {40, 1}, {32, 2}, {3, 3}}) {
-    World world(rng, {.num_heads = heads, .num_kv_heads = kv, .head_dim = 16},
-                {{20, 1}, {9, 18}});
+    World world(rng, {.num_heads = heads, .num_kv_heads = kv, .head_dim = 16}, {{20, 1}, {9, 18}});
     Compare(world, 2, heads % 2 == 0);
   }
 }
@@ -274,8 +274,8 @@ TEST_P(AttentionTest, TheBlockSizeDoesNotChangeTheNumbers) {
   std::vector<float> first;
   for (const int32_t per_block : {16, 5, 64}) {
     SplitMix64 rng(5);  // the same state and queries
-    World world(rng, {.num_heads = 2, .num_kv_heads = 1, .head_dim = 32,
-                      .tokens_per_block = per_block},
+    World world(rng,
+                {.num_heads = 2, .num_kv_heads = 1, .head_dim = 32, .tokens_per_block = per_block},
                 {{500, 40}});
     const auto out = Compare(world, 2, true);
     EXPECT_TRUE(first.empty() || SameBits(out, first));

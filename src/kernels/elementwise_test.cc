@@ -79,7 +79,8 @@ TEST_P(ElementwiseTest, SiluTakesExtremeValues) {
 }
 
 TEST_P(ElementwiseTest, QuantisationTakesExtremeBlocks) {
-  // One block each: zeros, one denormal, scale that underflows, huge, halves between codes, NaN, infinity.
+  // One block each: zeros, one denormal, scale that underflows, huge, halves between codes, NaN,
+  // infinity.
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   std::vector<float> x(7 * 32, 0.0f);
@@ -93,7 +94,8 @@ TEST_P(ElementwiseTest, QuantisationTakesExtremeBlocks) {
   }
   x[4 * 32] = -127.0f;
   const auto cols = static_cast<int32_t>(x.size());
-  // silu(88) = 88 within rounding, so gate * up hands x / 88 * 88 on; unlike RmsNorm blocks stay apart.
+  // silu(88) = 88 within rounding, so gate * up hands x / 88 * 88 on; unlike RmsNorm blocks stay
+  // apart.
   const std::vector<float> gate(x.size(), 88.0f);
   TestActivation expected(1, cols, false, true), actual(1, cols, false, true);
   SiluMulArgs args{gate.data(), x.data(), 1, expected.view};

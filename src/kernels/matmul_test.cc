@@ -17,7 +17,9 @@ using testing_kernels::TestMatrix;
 constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
                                DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
 
-bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
+bool IsQuantized(DType dtype) {
+  return InfoOf(dtype).block_elements > 1;
+}
 
 // Random rows in both forms; magnitudes differ from row to row and block to block.
 void Fill(SplitMix64& rng, int32_t rows, TestActivation* x) {
@@ -186,7 +188,8 @@ TEST_P(MatMulTest, ExtremeCodesDoNotSaturate) {
 
 TANDEM_INSTANTIATE_ISAS(MatMulTest);
 
-// The reference itself against arithmetic in double: 8-bit activations cost precision, not correctness.
+// The reference itself against arithmetic in double: 8-bit activations cost precision, not
+// correctness.
 TEST(MatMulReference, FastIsCloseToTheExactProduct) {
   SplitMix64 rng(6);
   constexpr int32_t kRows = 3, kN = 20, kK = 256;
@@ -213,7 +216,8 @@ TEST(MatMulReference, FastIsCloseToTheExactProduct) {
             norm_w += row[k] * row[k];
             norm_x += xk * xk;
           }
-          // A code is off by at most half a step of 1/127 of a block's maximum, rms 1/sqrt(12) steps; f32 by 2^-24.
+          // A code is off by at most half a step of 1/127 of a block's maximum, rms 1/sqrt(12)
+          // steps; f32 by 2^-24.
           const double size = std::sqrt(norm_w * norm_x);
           const double tolerance = with_q8 ? size * 0.01 : size * 1e-6;
           EXPECT_NEAR(out[static_cast<size_t>(r * kN + n)], sum, tolerance);

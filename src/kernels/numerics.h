@@ -1,5 +1,5 @@
-// What: the constants of elementary functions and the 8-bit quantisation that define a row's numbers: ref/ and
-//   every instruction set use the same ones in the same order.
+// What: the constants of elementary functions and the 8-bit quantisation that define a row's
+//   numbers: ref/ and every instruction set use the same ones in the same order.
 // Not here: the code (ref/math_ref.h, cpu/math-inl.h).
 // Threads: constants.
 #pragma once
@@ -8,18 +8,20 @@
 
 namespace tandem::numerics {
 
-// exp(x) = 2^n * e^r, n = round(x * log2(e)), r = x - n * ln(2) in two parts; e^r by its series up to r^7, whose
-// rest is below 6e-9 for |r| <= ln(2) / 2. Below kExpMin the result is 0, above kExpMax that of kExpMax.
+// exp(x) = 2^n * e^r, n = round(x * log2(e)), r = x - n * ln(2) in two parts; e^r by its series up
+// to r^7, whose rest is below 6e-9 for |r| <= ln(2) / 2. Below kExpMin the result is 0, above
+// kExpMax that of kExpMax.
 inline constexpr float kExpMin = -87.0f;  // n stays a normal exponent
 inline constexpr float kExpMax = 88.0f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
 inline constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits: n * kLn2High is exact
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-inline constexpr float kExpSeries[8] = {1.0f,        1.0f,        1.0f / 2,   1.0f / 6,
-                                        1.0f / 24,   1.0f / 120,  1.0f / 720, 1.0f / 5040};
+inline constexpr float kExpSeries[8] = {1.0f,      1.0f,       1.0f / 2,   1.0f / 6,
+                                        1.0f / 24, 1.0f / 120, 1.0f / 720, 1.0f / 5040};
 
-// sin and cos of angle = position * frequency, kept as a sum of two floats: n = round(angle * 2 / pi), r = angle - n *
-// pi / 2 in three parts, series up to r^9 and r^10 (rest below 2e-9 for |r| <= pi / 4).
+// sin and cos of angle = position * frequency, kept as a sum of two floats: n = round(angle * 2 /
+// pi), r = angle - n * pi / 2 in three parts, series up to r^9 and r^10 (rest below 2e-9 for |r| <=
+// pi / 4).
 inline constexpr float kTwoOverPi = 0x1.45f306p-1f;
 inline constexpr float kHalfPi[3] = {0x1.921fb6p+0f, -0x1.777a5cp-25f, -0x1.ee59dap-50f};
 inline constexpr float kSinSeries[4] = {-1.0f / 6, 1.0f / 120, -1.0f / 5040, 1.0f / 362880};

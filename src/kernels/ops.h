@@ -1,9 +1,12 @@
-// What: the operations of a forward pass. Each enqueues work on a stream and returns; no op waits for the device.
-// Not here: layer names, files, batching decisions. Ops never fail: callers have checked shapes when the model loaded.
+// What: the operations of a forward pass. Each enqueues work on a stream and returns; no op waits
+//   for the device.
+// Not here: layer names, files, batching decisions. Ops never fail: callers have checked shapes
+//   when the model loaded.
 // Threads: as the stream.
-// Invariants: every output row depends on its own input row (and, for attention, its stored state) and the numerics
-//   alone: never on the number of rows, threads, neighbours or the instruction set (docs/decisions/001). ref/ops_ref.h
-//   defines the values; the fast bodies agree with it bit for bit unless a comment here gives a tolerance.
+// Invariants: every output row depends on its own input row (and, for attention, its stored state)
+//   and the numerics alone: never on the number of rows, threads, neighbours or the instruction set
+//   (docs/decisions/001). ref/ops_ref.h defines the values; the fast bodies agree with it bit for
+//   bit unless a comment here gives a tolerance.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +18,9 @@
 
 namespace tandem {
 
-// Rows of a batch on the device: which tokens belong to which sequence, where they stand, and which blocks hold their
-// state. Rows are in the order of their tokens. All pointers are device memory that stays unchanged until the step has
-// finished.
+// Rows of a batch on the device: which tokens belong to which sequence, where they stand, and which
+// blocks hold their state. Rows are in the order of their tokens. All pointers are device memory
+// that stays unchanged until the step has finished.
 struct BatchRow {
   int32_t first_token = 0;  // index into the step's tokens
   int32_t num_tokens = 0;
@@ -33,8 +36,8 @@ struct BatchView {
   const int32_t* block_tables = nullptr;  // physical blocks of the state group, row after row
 };
 
-// out[i] = row t of table, dequantised, with t = token_table[token_index[i]]: so a token may be one that an earlier step
-// of the stream has sampled into the table. [num_tokens, table.cols]
+// out[i] = row t of table, dequantised, with t = token_table[token_index[i]]: so a token may be one
+// that an earlier step of the stream has sampled into the table. [num_tokens, table.cols]
 struct EmbedArgs {
   PackedMatrix table;
   const int32_t* token_table = nullptr;
@@ -65,13 +68,17 @@ struct RmsNormArgs {
 void RmsNorm(Stream& stream, const RmsNormArgs& args);
 
 // out[i, n] (+)= sum over k of x[i, k] * w[n, k], for up to three matrices that read the same rows.
-// Quantised weights with x.has_q8(): integer dot per block of 32, summed in f32 in block order ("fast").
-// Otherwise x.f32: fused multiply-add over k in order on dequantised weights ("exact", and unquantised weights).
+// Quantised weights with x.has_q8() ("fast"), for blocks b = 0, 1, 2 ... of 32 columns:
+//   acc = fma(float(dot_b), scale_w[n, b] * scale_x[i, b], acc), dot_b the exact integer product of
+//   the codes (Q4_0: q - 8); then, where the type has a minimum,
+//   acc = fma(minimum_w[n, b], scale_x[i, b] * float(sum_x[i, b]), acc).
+// Otherwise x.f32 ("exact", and unquantised weights), for k = 0, 1, 2 ...:
+//   acc = fma(x[i, k], w[n, k], acc), w as the scalar codec decodes it.
 struct MatMulPart {
   PackedMatrix weight;
-  float* out = nullptr;         // [rows, out_stride]
-  int64_t out_stride = 0;       // in floats
-  bool accumulate = false;      // out = out + sum, one addition (residual connections)
+  float* out = nullptr;     // [rows, out_stride]
+  int64_t out_stride = 0;   // in floats
+  bool accumulate = false;  // out = out + sum, one addition (residual connections)
 };
 struct MatMulArgs {
   Activation x;
@@ -81,8 +88,9 @@ struct MatMulArgs {
 };
 void MatMul(Stream& stream, const MatMulArgs& args);
 
-// Rotates q and k in place by their positions, then writes k and v to the pages of `layer` in their stored format
-// (planes 0 and 1, kF32 or kF16). Positions below 2^24, rope_dims even and at most kMaxHeadDim.
+// Rotates q and k in place by their positions, then writes k and v to the pages of `layer` in their
+// stored format (planes 0 and 1, kF32 or kF16). Positions below 2^24, rope_dims even and at most
+// kMaxHeadDim.
 struct RopeStoreArgs {
   BatchView batch;
   PagedStateView state;
@@ -90,25 +98,27 @@ struct RopeStoreArgs {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t rope_dims = 0;         // the first rope_dims values of a head are rotated
-  bool interleaved = false;      // pairs (2i, 2i+1); otherwise (i, i + rope_dims / 2)
-  const float* frequencies = nullptr;  // [rope_dims / 2] radians per position, host-computed in double
-  float* q = nullptr;            // [num_tokens, q_stride]
-  float* k = nullptr;            // [num_tokens, k_stride]
-  const float* v = nullptr;      // [num_tokens, v_stride]
+  int32_t rope_dims = 0;     // the first rope_dims values of a head are rotated
+  bool interleaved = false;  // pairs (2i, 2i+1); otherwise (i, i + rope_dims / 2)
+  const float* frequencies =
+      nullptr;               // [rope_dims / 2] radians per position, host-computed in double
+  float* q = nullptr;        // [num_tokens, q_stride]
+  float* k = nullptr;        // [num_tokens, k_stride]
+  const float* v = nullptr;  // [num_tokens, v_stride]
   int64_t q_stride = 0;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
 };
 void RopeStore(Stream& stream, const RopeStoreArgs& args);
 
-// Causal attention of each token over its sequence's stored state, positions 0 .. own; q stays f32. The positions of a
-// sequence are reduced in splits of kAttentionSplit at fixed absolute borders: in a split, scores (dimension by
-// dimension), their maximum, exp(score - maximum), its sum, and the weighted sum of v (position by position), all in f32;
-// splits are then merged in order. So the numbers depend neither on how the work is divided nor on the block size.
-// Requires plane 0 = k in kDimMajor and plane 1 = v in kTokenMajor tiles, of kF32 or kF16; head_dim <= kMaxHeadDim.
-// Query heads h * num_heads / num_kv_heads and the following share KV head h. Fastest when tokens_per_block is a
-// multiple of 16 and head_dim of 64.
+// Causal attention of each token over its sequence's stored state, positions 0 .. own; q stays f32.
+// The positions of a sequence are reduced in splits of kAttentionSplit at fixed absolute borders:
+// in a split, scores (dimension by dimension), their maximum, exp(score - maximum), its sum, and
+// the weighted sum of v (position by position), all in f32; splits are then merged in order. So the
+// numbers depend neither on how the work is divided nor on the block size. Requires plane 0 = k in
+// kDimMajor and plane 1 = v in kTokenMajor tiles, of kF32 or kF16; head_dim <= kMaxHeadDim. Query
+// heads h * num_heads / num_kv_heads and the following share KV head h. Fastest when
+// tokens_per_block is a multiple of 16 and head_dim of 64.
 inline constexpr int32_t kAttentionSplit = 512;
 inline constexpr int32_t kMaxHeadDim = 256;
 struct AttentionArgs {
@@ -124,7 +134,8 @@ struct AttentionArgs {
   Activation out;            // [num_tokens, num_heads * head_dim], each form that it has
   float* scratch = nullptr;  // AttentionScratchFloats(...)
 };
-// Floats of scratch that any batch of at most `max_tokens` tokens over at most `max_context` positions needs.
+// Floats of scratch that any batch of at most `max_tokens` tokens over at most `max_context`
+// positions needs.
 int64_t AttentionScratchFloats(int32_t max_tokens, int32_t max_context, int32_t num_heads,
                                int32_t head_dim, int32_t num_threads);
 void Attention(Stream& stream, const AttentionArgs& args);
@@ -155,8 +166,9 @@ struct CopyBlocksArgs {
 };
 void CopyBlocks(Stream& stream, const CopyBlocksArgs& args);
 
-// The kernels that this process has chosen: "avx512-vnni", "avx2" or "scalar". TANDEM_CPU_ISA overrides the choice
-// (an unavailable or unknown name is an error that CheckCpuIsa reports; the ops then use the best there is).
+// The kernels that this process has chosen: "avx512-vnni", "avx2" or "scalar". TANDEM_CPU_ISA
+// overrides the choice (an unavailable or unknown name is an error that CheckCpuIsa reports; the
+// ops then use the best there is).
 const char* CpuIsaName();
 Status CheckCpuIsa();
 

@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kGroupAlignment = 64;
 
-bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
+bool IsQuantized(DType dtype) {
+  return InfoOf(dtype).block_elements > 1;
+}
 
 // Code bytes and scale bytes of one row of a block: where a source block splits.
 struct BlockParts {
@@ -98,8 +100,8 @@ void PackGroup(const TensorView& source, int32_t group, std::span<std::byte> out
     }
     const auto size = static_cast<size_t>(InfoOf(source.dtype).block_bytes);
     for (size_t c = 0; c < static_cast<size_t>(cols); ++c) {
-      std::memcpy(out.data() + (c * kPackRows + static_cast<size_t>(lane)) * size,
-                  from + c * size, size);
+      std::memcpy(out.data() + (c * kPackRows + static_cast<size_t>(lane)) * size, from + c * size,
+                  size);
     }
   }
 }

@@ -13,8 +13,8 @@ using testing_kernels::TestMatrix;
 
 TEST(PackedMatrix, UnpacksToExactlyTheSourcesValues) {
   SplitMix64 rng(1);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_1,
-                            DType::kQ8_0}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
     for (const int32_t rows : {1, 16, 37}) {
       for (const int32_t cols : {32, 96, 576}) {
         const TestMatrix m(rng, dtype, rows, cols);

@@ -1,5 +1,5 @@
-// What: what the kernel tests share: random data, packed matrices, activations that own their memory, and running a test
-//   on every instruction set of this machine.
+// What: what the kernel tests share: random data, packed matrices, activations that own their
+//   memory, and running a test on every instruction set of this machine.
 // Not here: tests; nothing of the library includes this.
 // Threads: one.
 #pragma once
@@ -125,10 +125,10 @@ inline std::string IsaTestName(const testing::TestParamInfo<const internal::CpuK
   return name;
 }
 
-#define TANDEM_INSTANTIATE_ISAS(Fixture)                                                         \
-  INSTANTIATE_TEST_SUITE_P(Isa, Fixture,                                                         \
-                           testing::ValuesIn(internal::AvailableCpuKernels().begin(),            \
-                                             internal::AvailableCpuKernels().end()),             \
+#define TANDEM_INSTANTIATE_ISAS(Fixture)                                              \
+  INSTANTIATE_TEST_SUITE_P(Isa, Fixture,                                              \
+                           testing::ValuesIn(internal::AvailableCpuKernels().begin(), \
+                                             internal::AvailableCpuKernels().end()),  \
                            testing_kernels::IsaTestName)
 
 }  // namespace tandem::testing_kernels

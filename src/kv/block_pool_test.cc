@@ -134,6 +134,15 @@ class PoolModel {
 constexpr int32_t kBlocks = 24;
 constexpr uint64_t kInFlight = 3;
 
+void RandomStepEvent(SplitMix64* random, BlockPool* pool, PoolModel* model) {
+  if (model->submitted < model->completed + kInFlight && random->Below(2) == 0) {
+    ++model->submitted;
+  } else if (model->submitted > model->completed) {
+    model->completed += 1 + random->Below(model->submitted - model->completed);
+    pool->CompleteSteps(StepId(model->completed));
+  }
+}
+
 void RandomOperation(SplitMix64* random, BlockPool* pool, PoolModel* model) {
   const auto i = static_cast<size_t>(random->Below(kBlocks));
   const BlockId id(static_cast<int32_t>(i));
@@ -199,12 +208,7 @@ void RandomOperation(SplitMix64* random, BlockPool* pool, PoolModel* model) {
       }
       break;
     default:
-      if (model->submitted < model->completed + kInFlight && random->Below(2) == 0) {
-        ++model->submitted;
-      } else if (model->submitted > model->completed) {
-        model->completed += 1 + random->Below(model->submitted - model->completed);
-        pool->CompleteSteps(StepId(model->completed));
-      }
+      RandomStepEvent(random, pool, model);
   }
 }
 

@@ -15,8 +15,8 @@ constexpr GgmlTypeInfo Block(uint32_t id, std::string_view name, int32_t element
   return {id, name, elements, bytes, scale_bytes, dtype};
 }
 
-// Scales include minimums, sums and, where a byte mixes them with codes (IQ2_XXS, IQ3_XXS, IQ1_S), the
-// bits of the block's scales rounded to the four bytes that they fill.
+// Scales include minimums, sums and, where a byte mixes them with codes (IQ2_XXS, IQ3_XXS, IQ1_S),
+// the bits of the block's scales rounded to the four bytes that they fill.
 constexpr auto kTypes = std::to_array<GgmlTypeInfo>({
     Plain(0, "F32", 4, DType::kF32),
     Plain(1, "F16", 2, DType::kF16),

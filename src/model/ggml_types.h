@@ -1,10 +1,9 @@
 // What: the tensor types of GGUF files by number: name, block geometry, and how a block's bytes
-// divide into codes and
-//   scales, for all types, decodable or not.
+//   divide into codes and scales, for all types, decodable or not.
 // Not here: codecs (tensor/block_quant.h).
 // Threads: pure functions.
 // Based on: the ggml project's type list; models.md's tables (checked against the `gguf` package's
-// sizes).
+//   sizes).
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
 // What: GgufFile: metadata and tensor table of a GGUF file (versions 2 and 3, little-endian), and
-// its tensors' bytes. Not here: what the keys mean (spec_from_gguf.h), packing (weights.h), split
-// files. Threads: immutable after Open; any thread. Invariants: when Open has succeeded, every
-// string, array and tensor lies within the file, names are unique, and tensors
-//   of known types do not overlap. Nothing is allocated before its size was checked against the
-//   file.
-// Cost: reads the header once, in pieces; memory is that of the header (three times as much while it
-//   is read). Tensor bytes are read on demand and never mapped, so a file that shrinks under us is an
-//   error and not a signal.
-// Based on: the GGUF specification of the ggml project (docs/formats/gguf.md says what is
-// accepted).
+//   its tensors' bytes.
+// Not here: what the keys mean (spec_from_gguf.h), packing (weights.h), split files.
+// Threads: immutable after Open; any thread.
+// Invariants: when Open has succeeded, every string, array and tensor lies within the file, names
+//   are unique, and tensors of known types do not overlap. Nothing is allocated before its size was
+//   checked against the file.
+// Cost: reads the header once, in pieces; memory is that of the header (three times as much while
+//   it is read). Tensor bytes are read on demand and never mapped, so a file that shrinks under us
+//   is an error and not a signal.
+// Based on: the GGUF specification of the ggml project; docs/formats/gguf.md says what is accepted.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,8 @@ class GgufFile {
   const ReadableFile& file() const { return *file_; }
   // Of the file before its header was read.
   const FileStamp& stamp() const { return stamp_; }
-  // UNAVAILABLE when the file has changed since it was opened, so that what was read may not fit together.
+  // UNAVAILABLE when the file has changed since it was opened, so that what was read may not fit
+  // together.
   Status CheckUnchanged() const;
   uint32_t version() const { return version_; }
   int64_t alignment() const { return alignment_; }

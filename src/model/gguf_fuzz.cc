@@ -7,8 +7,8 @@
 #include "model/inspect.h"
 #include "model/spec_from_gguf.h"
 
-// Any bytes are refused or read within their bounds: every value, the tensors' ranges, both reports and
-// the model's spec.
+// Any bytes are refused or read within their bounds: every value, the tensors' ranges, both reports
+// and the model's spec.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tandem;  // NOLINT(google-build-using-namespace)
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));

@@ -284,7 +284,8 @@ void GgufParser::BindNames() {
 
 namespace {
 
-// Indices of `items` sorted by what `name` returns, and the first name that occurs twice (or empty).
+// Indices of `items` sorted by what `name` returns, and the first name that occurs twice (or
+// empty).
 template <typename Item, typename NameFunction>
 std::vector<uint32_t> SortByName(const std::vector<Item>& items, NameFunction name,
                                  std::string_view* duplicate) {

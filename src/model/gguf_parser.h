@@ -20,7 +20,8 @@ class GgufParser {
   Status Run();
 
  private:
-  // Makes `bytes` from the current position on readable; DATA_LOSS names `what` when the file ends before.
+  // Makes `bytes` from the current position on readable; DATA_LOSS names `what` when the file ends
+  // before.
   Status Need(uint64_t bytes, std::string_view what);
   uint64_t remaining() const;
   // The value at the current position, after Need.

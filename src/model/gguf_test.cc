@@ -255,7 +255,7 @@ std::vector<Damage> PreambleDamages() {
   };
 }
 
-std::vector<Damage> MetadataDamages() {
+std::vector<Damage> EntryDamages() {
   return {
       {"key length",
        {},
@@ -278,6 +278,39 @@ std::vector<Damage> MetadataDamages() {
        {},
        Set<uint64_t>("general.architecture", ~uint64_t{0} - 7),
        "at most 1073741824 are allowed"},
+      {"duplicate key",
+       [](GgufTestWriter& w) { w.AddInt("a.u32", 8); },
+       {},
+       "DATA_LOSS: test.gguf: metadata 'a.u32' occurs twice"},
+      {"alignment 0",
+       [](GgufTestWriter& w) { w.AddInt("general.alignment", 0); },
+       {},
+       "general.alignment is 0; a power of two from 8 to 1048576 is allowed"},
+      {"alignment 24",
+       [](GgufTestWriter& w) { w.AddInt("general.alignment", 24); },
+       {},
+       "general.alignment is 24"},
+      {"alignment 2^31",
+       [](GgufTestWriter& w) { w.AddInt("general.alignment", 1u << 31); },
+       {},
+       "general.alignment is 2147483648"},
+      {"alignment text",
+       [](GgufTestWriter& w) { w.AddString("general.alignment", "32"); },
+       {},
+       "metadata 'general.alignment' must be an integer; it is string"},
+      {"cut in a key",
+       {},
+       CutAt("a.bools/key", 2),
+       "the file ends inside the name of metadata entry 13"},
+      {"cut in a type",
+       {},
+       CutAt("a.bools/type", 1),
+       "the file ends inside the value of 'a.bools': 4 bytes needed"},
+  };
+}
+
+std::vector<Damage> ArrayDamages() {
+  return {
       {"array type",
        {},
        Set<uint32_t>("a.i16s", 77),
@@ -316,34 +349,6 @@ std::vector<Damage> MetadataDamages() {
        {},
        Set<uint8_t>("a.bools", 255, 13),
        "the value of 'a.bools' is a bool with value 255"},
-      {"duplicate key",
-       [](GgufTestWriter& w) { w.AddInt("a.u32", 8); },
-       {},
-       "DATA_LOSS: test.gguf: metadata 'a.u32' occurs twice"},
-      {"alignment 0",
-       [](GgufTestWriter& w) { w.AddInt("general.alignment", 0); },
-       {},
-       "general.alignment is 0; a power of two from 8 to 1048576 is allowed"},
-      {"alignment 24",
-       [](GgufTestWriter& w) { w.AddInt("general.alignment", 24); },
-       {},
-       "general.alignment is 24"},
-      {"alignment 2^31",
-       [](GgufTestWriter& w) { w.AddInt("general.alignment", 1u << 31); },
-       {},
-       "general.alignment is 2147483648"},
-      {"alignment text",
-       [](GgufTestWriter& w) { w.AddString("general.alignment", "32"); },
-       {},
-       "metadata 'general.alignment' must be an integer; it is string"},
-      {"cut in a key",
-       {},
-       CutAt("a.bools/key", 2),
-       "the file ends inside the name of metadata entry 13"},
-      {"cut in a type",
-       {},
-       CutAt("a.bools/type", 1),
-       "the file ends inside the value of 'a.bools': 4 bytes needed"},
       {"cut in an array",
        {},
        CutAt("a.i16s", 14),
@@ -422,7 +427,10 @@ TEST(GgufDamage, PreambleIsRefusedWithItsReason) {
   for (const Damage& damage : PreambleDamages()) ExpectRefused(damage);
 }
 TEST(GgufDamage, MetadataIsRefusedWithItsReason) {
-  for (const Damage& damage : MetadataDamages()) ExpectRefused(damage);
+  for (const Damage& damage : EntryDamages()) ExpectRefused(damage);
+}
+TEST(GgufDamage, ArraysAreRefusedWithTheirReason) {
+  for (const Damage& damage : ArrayDamages()) ExpectRefused(damage);
 }
 TEST(GgufDamage, TensorsAreRefusedWithTheirReason) {
   for (const Damage& damage : TensorDamages()) ExpectRefused(damage);

@@ -1,5 +1,5 @@
-// What: for tests: GgufTestWriter builds GGUF files in memory, right or wrong, and remembers where each
-//   field lies so that a test can damage it.
+// What: for tests: GgufTestWriter builds GGUF files in memory, right or wrong, and remembers where
+//   each field lies so that a test can damage it.
 // Not here: writing models for users.
 // Threads: one.
 #pragma once
@@ -101,7 +101,8 @@ class GgufTestWriter {
     return out;
   }
 
-  // Where a field of the last Build lies: "version", "KEY" (its value), "KEY/type", "TENSOR/dims", ...
+  // Where a field of the last Build lies: "version", "KEY" (its value), "KEY/type", "TENSOR/dims",
+  // ...
   size_t At(const std::string& mark) const {
     const auto it = marks_.find(mark);
     TANDEM_CHECK(it != marks_.end());

@@ -1,4 +1,5 @@
-// What: reports on a GGUF file for people and for programs: metadata, tensors, and where every byte goes.
+// What: reports on a GGUF file for people and for programs: metadata, tensors, and where every byte
+//   goes.
 // Not here: printing, reading the file.
 // Threads: pure functions.
 #pragma once
@@ -25,10 +26,10 @@ ByteAccount AccountBytes(const GgufFile& file);
 
 // Long strings and arrays are shortened; nothing in it can drive a terminal.
 std::string InspectText(const GgufFile& file);
-// One object: {"path", "version", "alignment", "file_bytes", "bytes": {...}, "metadata": [{"key", "type",
-// "value"}], "types": [{"type", "tensors", "bytes"}], "tensors": [{"name", "type", "shape", "offset",
-// "bytes"}]}; shapes innermost first, "value" as text, shortened as above; "bytes" of a tensor of unknown
-// type is null.
+// One object: {"path", "version", "alignment", "file_bytes", "bytes": {...}, "metadata": [{"key",
+// "type", "value"}], "types": [{"type", "tensors", "bytes"}], "tensors": [{"name", "type", "shape",
+// "offset", "bytes"}]}; shapes innermost first, "value" as text, shortened as above; "bytes" of a
+// tensor of unknown type is null.
 std::string InspectJson(const GgufFile& file);
 
 }  // namespace tandem

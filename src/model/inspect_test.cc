@@ -21,8 +21,8 @@ Result<GgufFile> Parse(std::string_view bytes) {
 }
 
 TEST(GgmlTypes, GeometryIsThatOfTheFormat) {
-  // id, elements, bytes: from the `gguf` package 0.19.0 (GGML_QUANT_SIZES); Q8_1 from ggml itself, whose
-  // block has an f16 sum, and Q2_0 from ggml, newer than that package.
+  // id, elements, bytes: from the `gguf` package 0.19.0 (GGML_QUANT_SIZES); Q8_1 from ggml itself,
+  // whose block has an f16 sum, and Q2_0 from ggml, newer than that package.
   const struct {
     const char* name;
     uint32_t id;

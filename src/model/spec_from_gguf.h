@@ -1,6 +1,5 @@
 // What: from a GGUF file's metadata to the ModelSpec, with every needed tensor's presence and shape
-// checked; and the
-//   identity of a model's content.
+//   checked; and the identity of a model's content.
 // Not here: the file format (gguf.h), the list of tensors (tensor_layout.h), tokenizer keys.
 // Threads: pure functions of an immutable file; IdentifyGguf keeps its index in files.
 #pragma once

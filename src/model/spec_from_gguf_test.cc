@@ -62,6 +62,36 @@ TEST(SpecFromGguf, GivenValuesReplaceDefaults) {
   EXPECT_FALSE(spec->tied_embeddings);
 }
 
+// The files were written by the `gguf` package from the seed's own numbers
+// (tests/golden/manifest.json).
+TEST(SpecFromGguf, ReadsTheGoldenModels) {
+  const struct {
+    const char* name;
+    int32_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    double theta;
+    bool tied;
+  } kModels[] = {{"tiny_a", 4, 64, 4, 2, 16, 128, 320, 1e4, false},
+                 {"tiny_b", 2, 96, 6, 2, 32, 160, 320, 1e5, true},
+                 {"tiny_c", 3, 160, 4, 2, 32, 320, 512, 1e5, true}};
+  for (const auto& m : kModels) {
+    const auto file = GgufFile::Open(
+        RealFileSystem(), fmt::format("{}/tests/golden/{}.gguf", TANDEM_SOURCE_DIR, m.name));
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const auto spec = SpecFromGguf(*file);
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    EXPECT_EQ(spec->num_layers, m.layers) << m.name;
+    EXPECT_EQ(spec->hidden_dim, m.hidden) << m.name;
+    EXPECT_EQ(spec->num_heads, m.heads) << m.name;
+    EXPECT_EQ(spec->num_kv_heads, m.kv_heads) << m.name;
+    EXPECT_EQ(spec->head_dim, m.head_dim) << m.name;
+    EXPECT_EQ(spec->rope.dims, m.head_dim) << m.name;
+    EXPECT_EQ(spec->ffn_dim, m.ffn) << m.name;
+    EXPECT_EQ(spec->vocab_size, m.vocab) << m.name;
+    EXPECT_EQ(spec->rope.theta, m.theta) << m.name;
+    EXPECT_EQ(spec->tied_embeddings, m.tied) << m.name;
+  }
+}
+
 TEST(SpecFromGguf, HeadCountsMayBeGivenPerLayer) {
   const auto with = [](int32_t second) {
     GgufTestWriter w = TestModelWriter({.kv_heads = 4});
@@ -195,7 +225,8 @@ TEST(SpecFromGguf, NamesWhatMakesNoSense) {
   EXPECT_THAT(SpecOf(tokens).status().message(), HasSubstr("has 41 tokens, the model 40 rows"));
 }
 
-// Identity ------------------------------------------------------------------------------------------
+// Identity
+// ------------------------------------------------------------------------------------------
 
 constexpr int64_t kHourNs = 3'600'000'000'000;
 

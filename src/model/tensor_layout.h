@@ -1,5 +1,5 @@
-// What: the tensors that a model of a given spec consists of: names, shapes, and how each is split over
-//   tensor-parallel ranks.
+// What: the tensors that a model of a given spec consists of: names, shapes, and how each is split
+//   over tensor-parallel ranks.
 // Not here: files; types of the values.
 // Threads: pure functions.
 #pragma once
@@ -14,8 +14,8 @@ namespace tandem {
 
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
-// What one rank holds. Projections into heads or feed-forward units are split by outputs, those out of
-// them by inputs, so that a layer needs two sums over ranks (after attn_output and ffn_down).
+// What one rank holds. Projections into heads or feed-forward units are split by outputs, those out
+// of them by inputs, so that a layer needs two sums over ranks (after attn_output and ffn_down).
 enum class TensorSplit : uint8_t { kWhole, kRows, kColumns };
 
 struct TensorSpec {

@@ -1,12 +1,12 @@
-// What: ModelWeights: the packed matrices and f32 vectors of one model (or of one tensor-parallel part of
-//   it), mapped from a cache file that all processes share, or packed into memory.
+// What: ModelWeights: the packed matrices and f32 vectors of one model (or of one tensor-parallel
+//   part of it), mapped from a cache file that all processes share, or packed into memory.
 // Not here: the packed order (kernels/packed_matrix.h), the plan (weights_plan.h), the cache file
 //   (weights_cache.h), what the names mean.
 // Threads: Open on one thread; afterwards immutable, any thread.
-// Invariants: weights exist once: a tied output is the embedding's matrix. A cache file is used only for
-//   the content, packed layout and shard it was made from, and only whole and undamaged.
-// Cost: the first start reads the model file twice (identity, packing). Later ones map the cache: some
-//   milliseconds, plus one reading of it when it has not been verified yet as it lies there.
+// Invariants: weights exist once: a tied output is the embedding's matrix. A cache file is used
+//   only for the content, packed layout and shard it was made from, and only whole and undamaged.
+// Cost: the first start reads the model file twice (identity, packing). Later ones map the cache:
+//   some milliseconds, plus one reading of it when it has not been verified yet as it lies there.
 #pragma once
 
 #include <cstdint>
@@ -34,18 +34,19 @@ struct WeightsOptions {
   std::string cache_dir;  // as UserCacheDir(); must not be empty with use_cache
   bool use_cache = true;  // false: pack into memory, touch no cache (tests)
   Shard shard;            // matrices are split as tensor_layout.h says
-  // How long another process may keep us waiting that packs weights; then they are packed into memory.
+  // How long another process may keep us waiting that packs weights; then they are packed into
+  // memory.
   int64_t lock_wait_ms = 600'000;
   LoadProgress progress;  // of packing; may be empty
 };
 
 class ModelWeights {
  public:
-  // Requires `spec` from LoadModelSpec(file) (without the cache, SpecFromGguf will do). A damaged cache is
-  // packed anew; one that cannot be written (disk full, no permission) is replaced by memory; both are
-  // logged. Fails on shapes that the shards do not divide, types without a packed layout
-  // (UNIMPLEMENTED, by name), a file that ends early or changes while it is read, and when memory runs
-  // out. `file` may go once this has returned.
+  // Requires `spec` from LoadModelSpec(file) (without the cache, SpecFromGguf will do). A damaged
+  // cache is packed anew; one that cannot be written (disk full, no permission) is replaced by
+  // memory; both are logged. Fails on shapes that the shards do not divide, types without a packed
+  // layout (UNIMPLEMENTED, by name), a file that ends early or changes while it is read, and when
+  // memory runs out. `file` may go once this has returned.
   static Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, const GgufFile& file,
                                                     const ModelSpec& spec,
                                                     const WeightsOptions& options);

@@ -1,10 +1,11 @@
-// What: the cache file of packed weights: its name, its bytes around the weights, and how it is checked,
-//   written once and shared.
+// What: the cache file of packed weights: its name, its bytes around the weights, and how it is
+//   checked, written once and shared.
 // Not here: the weights' own bytes (weights_plan.h); the fall-back to memory (weights.h).
 // Threads: one; any number of processes at the same directory.
-// Invariants: the head of a file is a function of its key and plan, so a file is accepted only if it
-//   begins with exactly the bytes that we would write: nothing in it is parsed or trusted. The tail holds
-//   a checksum of the weights, verified unless the stamp index knows that this very file was.
+// Invariants: the head of a file is a function of its key and plan, so a file is accepted only if
+//   it begins with exactly the bytes that we would write: nothing in it is parsed or trusted. The
+//   tail holds a checksum of the weights, verified unless the stamp index knows that this very file
+//   was.
 // Based on: docs/formats/packed-cache.md, which describes the file for people.
 #pragma once
 
@@ -31,12 +32,13 @@ class WeightsCache {
   // The mapped file. NOT_FOUND when there is none; DATA_LOSS says what is damaged.
   Result<MappedFile> Open() const;
 
-  // Waits until no other process writes a cache here. Null when the file system has no locks, which costs
-  // double work and nothing else. UNAVAILABLE after `wait_ms`.
+  // Waits until no other process writes a cache here. Null when the file system has no locks, which
+  // costs double work and nothing else. UNAVAILABLE after `wait_ms`.
   Result<std::unique_ptr<FileLock>> Lock(int64_t wait_ms) const;
 
-  // Writes the file: `fill` passes the weights to its sink. What it returns is returned; a failure of the
-  // file itself sets `*cache_failed`. With a `lock`, removes what a killed process has left behind.
+  // Writes the file: `fill` passes the weights to its sink. What it returns is returned; a failure
+  // of the file itself sets `*cache_failed`. With a `lock`, removes what a killed process has left
+  // behind.
   Status Build(const FileLock* lock, const std::function<Status(const WeightSink&)>& fill,
                bool* cache_failed);
 

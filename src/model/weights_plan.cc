@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-// Source bytes per read: large enough for a disk, small enough to stay in a cache on the way to the packer.
+// Source bytes per read: large enough for a disk, small enough to stay in a cache on the way to the
+// packer.
 constexpr int64_t kReadBytes = 1 << 20;
 
 int64_t AlignUp(int64_t value) {

@@ -1,9 +1,11 @@
-// What: the plan of a model's packed weights: which part of which tensor goes where, and WriteWeights,
-//   which reads, splits and packs them in that order.
-// Not here: where the bytes go (weights.h, weights_cache.h); the packed order (kernels/packed_matrix.h).
+// What: the plan of a model's packed weights: which part of which tensor goes where, and
+//   WriteWeights, which reads, splits and packs them in that order.
+// Not here: where the bytes go (weights.h, weights_cache.h); the packed order
+//   (kernels/packed_matrix.h).
 // Threads: values; pure functions of an immutable file.
-// Invariants: entries lie one after another at multiples of kWeightAlignment, in the order of TensorsOf;
-//   the gaps are zeros. Equal models, layouts and shards give equal plans and equal bytes.
+// Invariants: entries lie one after another at multiples of kWeightAlignment, in the order of
+//   TensorsOf; the gaps are zeros. Equal models, layouts and shards give equal plans and equal
+//   bytes.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +44,9 @@ struct WeightPlan {
   int64_t total_bytes = 0;  // multiple of kWeightAlignment
 };
 
-// Requires `spec` from SpecFromGguf(file); the plan points into `file`. INVALID_ARGUMENT when the shards
-// do not divide a tensor (by whole blocks), UNIMPLEMENTED for a type without a packed layout.
+// Requires `spec` from SpecFromGguf(file); the plan points into `file`. INVALID_ARGUMENT when the
+// shards do not divide a tensor (by whole blocks), UNIMPLEMENTED for a type without a packed
+// layout.
 Result<WeightPlan> PlanWeights(const GgufFile& file, const ModelSpec& spec, Shard shard);
 
 // Takes the weights' bytes from first to last.

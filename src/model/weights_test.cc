@@ -217,7 +217,8 @@ TEST(ModelWeights, ShardsThatDoNotDivideAreRefused) {
                 "multiple of 128"));
 }
 
-// Damage --------------------------------------------------------------------------------------------
+// Damage
+// --------------------------------------------------------------------------------------------
 
 TEST(WeightsCache, DamagedFilesAreNeverUsed) {
   const Fixture fixture;

@@ -1,4 +1,5 @@
-// What: FaultFileSystem: passes every call on to another file system and fails those that a test has chosen.
+// What: FaultFileSystem: passes every call on to another file system and fails those that a test
+//   has chosen.
 // Not here: reordered or torn writes after a power cut.
 // Threads: one.
 // Invariants: operations count from 0 in call order: every call of FileSystem but NowNs, and every
@@ -25,8 +26,8 @@ class FaultFileSystem final : public FileSystem {
   // Writes fail with RESOURCE_EXHAUSTED after this many more bytes, the last one partly done.
   void LimitWrites(int64_t bytes) { write_budget_ = bytes; }
   // Called before each operation, with its name ("open", "read", "stamp", "map", "create", "write",
-  // "sync", "rename", "remove", "sync_directory", "create_directories", "list", "canonical", "lock")
-  // and path. What it returns is the operation's failure, if not OK.
+  // "sync", "rename", "remove", "sync_directory", "create_directories", "list", "canonical",
+  // "lock") and path. What it returns is the operation's failure, if not OK.
   void SetHook(std::function<Status(std::string_view operation, const std::string& path)> hook) {
     hook_ = std::move(hook);
   }

@@ -96,7 +96,8 @@ Result<FileStamp> StampOf(const Descriptor& fd, const std::string& path) {
   return FileStamp{s.st_ino, s.st_size, NsOf(s.st_mtim), NsOf(s.st_ctim)};
 }
 
-// Opens a regular file for reading. O_NONBLOCK keeps the open of a pipe from waiting; regular files ignore it.
+// Opens a regular file for reading. O_NONBLOCK keeps the open of a pipe from waiting; regular files
+// ignore it.
 Result<Descriptor> OpenRegular(const std::string& path) {
   TANDEM_ASSIGN_OR_RETURN(Descriptor fd, OpenPath(path, O_RDONLY | O_NONBLOCK, 0, "open"));
   struct stat s;
@@ -318,7 +319,8 @@ AtomicFile::AtomicFile(FileSystem& fs, std::string path, std::string temp_path,
     : fs_(fs), path_(std::move(path)), temp_path_(std::move(temp_path)), file_(std::move(file)) {}
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(FileSystem& fs, const std::string& path) {
-  // Two processes have different ids, except in containers that share a directory: hence the numbers.
+  // Two processes have different ids, except in containers that share a directory: hence the
+  // numbers.
   constexpr int kAttempts = 100;
   Status last;
   for (int i = 0; i < kAttempts; ++i) {

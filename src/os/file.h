@@ -1,14 +1,12 @@
 // What: FileSystem: the seam through which Tandem reads, maps and writes files, so that tests can
-// make any of it fail;
-//   and AtomicFile, which makes a file appear whole or not at all.
+//   make any of it fail; and AtomicFile, which makes a file appear whole or not at all.
 // Not here: formats, paths' meaning; memory limits (memory.h); faults (fault_file_system.h).
 // Threads: a FileSystem from any thread; a file, mapping or lock by one thread at a time (reads of
-// a ReadableFile and of
-//   a mapping's bytes from any).
+//   a ReadableFile and of a mapping's bytes from any).
 // Invariants: paths are bytes as the system takes them. Errors carry the path: NOT_FOUND,
-// FAILED_PRECONDITION (not a
-//   regular file, no permission), RESOURCE_EXHAUSTED (disk or memory full), UNAVAILABLE (held by
-//   another process), DATA_LOSS (a file ends early), INTERNAL (anything else the system says).
+//   FAILED_PRECONDITION (not a regular file, no permission), RESOURCE_EXHAUSTED (disk or memory
+//   full), UNAVAILABLE (held by another process), DATA_LOSS (a file ends early), INTERNAL (anything
+//   else the system says).
 #pragma once
 
 #include <cstddef>

@@ -98,7 +98,8 @@ void ApplyGroup(FileSystem& fs, const std::string& directory, const CgroupFiles&
 }
 
 // Every group from `path` up to the root of the hierarchy. A container may see another path in
-// /proc/self/cgroup than below its mount; missing directories set no limit, and the root is always read.
+// /proc/self/cgroup than below its mount; missing directories set no limit, and the root is always
+// read.
 void ApplyHierarchy(FileSystem& fs, const std::string& root, std::string_view path,
                     const CgroupFiles& files, MemoryInfo& info) {
   std::string group(path);

@@ -1,5 +1,5 @@
-// What: how much memory this process may use (the machine's and its control groups' limits), how much is free, how much
-//   it uses; and MemoryRegion, anonymous pages with one owner.
+// What: how much memory this process may use (the machine's and its control groups' limits), how
+//   much is free, how much it uses; and MemoryRegion, anonymous pages with one owner.
 // Not here: the budget's terms (exec), device memory (device/).
 // Threads: any.
 #pragma once
@@ -21,9 +21,9 @@ struct MemoryInfo {
   int64_t available_bytes = 0;  // may still be used without swapping, by the same limits
 };
 
-// From /proc/meminfo, /proc/self/cgroup and the groups' files below /sys/fs/cgroup (versions 2 and 1; a container that
-// sees only its own group finds that at the root). A group that cannot be read sets no limit. Fails when
-// meminfo makes no sense.
+// From /proc/meminfo, /proc/self/cgroup and the groups' files below /sys/fs/cgroup (versions 2 and
+// 1; a container that sees only its own group finds that at the root). A group that cannot be read
+// sets no limit. Fails when meminfo makes no sense.
 Result<MemoryInfo> ReadMemoryInfo();
 // The same with other roots in place of /proc and /sys/fs/cgroup (tests).
 Result<MemoryInfo> ReadMemoryInfo(FileSystem& fs, const std::string& proc,

@@ -1,5 +1,5 @@
-// What: for tests: TestDir, an empty directory that disappears with all it holds; reading and writing
-//   whole files.
+// What: for tests: TestDir, an empty directory that disappears with all it holds; reading and
+//   writing whole files.
 // Not here: what programs use (file.h).
 // Threads: any; each test its own.
 #pragma once

@@ -13,8 +13,8 @@
 namespace tandem {
 namespace {
 
-// exp(x) for x <= 0 without fma: the same bits whatever the compiler vectorises. Relative error below 3e-7; below -87,
-// and for NaN, 0.
+// exp(x) for x <= 0 without fma: the same bits whatever the compiler vectorises. Relative error
+// below 3e-7; below -87, and for NaN, 0.
 inline float WeightOf(float x) {
   constexpr float kLowest = -87.0f;
   constexpr float kRound = 0x1.8p23f;  // adding and subtracting it rounds to an integer
@@ -50,14 +50,15 @@ int32_t Greedy(const float* logits, int32_t vocab_size) {
   return best;
 }
 
-// One row under a temperature: weights exp((logit - max) / temperature), computed where they are needed.
+// One row under a temperature: weights exp((logit - max) / temperature), computed where they are
+// needed.
 class Row {
  public:
   Row(const float* logits, int32_t size, float max, double temperature)
       : logits_(logits), size_(size), max_(max) {
     // A tiny temperature must not make 0 * infinity of the largest logit.
-    scale_ = static_cast<float>(std::min(
-        1.0 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
+    scale_ = static_cast<float>(
+        std::min(1.0 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
   }
 
   int32_t size() const { return size_; }
@@ -70,7 +71,8 @@ class Row {
     std::array<float, kRun> run;
     run.fill(-std::numeric_limits<float>::infinity());
     std::copy_n(logits_ + begin, count, run.begin());
-    for (int32_t i = 0; i < kRun; ++i) out[i] = WeightOf((run[static_cast<size_t>(i)] - max_) * scale_);
+    for (int32_t i = 0; i < kRun; ++i)
+      out[i] = WeightOf((run[static_cast<size_t>(i)] - max_) * scale_);
   }
 
  private:
@@ -91,7 +93,8 @@ struct Prefix {
   }
 };
 
-// Finds prefixes by radix selection on the keys: three passes, no sorting, no memory that grows with the vocabulary.
+// Finds prefixes by radix selection on the keys: three passes, no sorting, no memory that grows
+// with the vocabulary.
 class PrefixFinder {
  public:
   explicit PrefixFinder(const Row& row) : row_(row) {}
@@ -102,7 +105,8 @@ class PrefixFinder {
     mass_wanted_ = std::numeric_limits<double>::infinity();
     return Find(/*fraction=*/-1);
   }
-  // The shortest prefix whose mass is at least `fraction` of `total`, or of all tokens when total is negative.
+  // The shortest prefix whose mass is at least `fraction` of `total`, or of all tokens when total
+  // is negative.
   Prefix OfMass(double fraction, double total) {
     count_wanted_ = std::numeric_limits<int64_t>::max();
     mass_wanted_ = fraction * total;
@@ -239,8 +243,8 @@ int32_t SampleOne(const float* logits, int32_t vocab_size, const SampleRow& row)
   // Infinite or missing maxima leave nothing to weigh.
   if (!(params.temperature > 0) || params.top_k == 1 || !std::isfinite(logits[best])) return best;
   const Row weighed(logits, vocab_size, logits[best], params.temperature);
-  const double u = UniformDouble(params.seed, row.sample_index,
-                                 static_cast<uint64_t>(row.position), /*draw=*/0);
+  const double u =
+      UniformDouble(params.seed, row.sample_index, static_cast<uint64_t>(row.position), /*draw=*/0);
   const bool cuts_count = params.top_k > 0 && params.top_k < vocab_size;
   const bool cuts_mass = params.top_p < 1.0;
   if (!cuts_count && !cuts_mass) return DrawFromAll(weighed, u);
@@ -261,7 +265,9 @@ void SampleKernel(CpuTaskContext& context, const SampleArgs& args) {
 
 }  // namespace
 
-size_t SampleScratchBytes(int32_t /*vocab_size*/, int32_t /*max_rows*/) { return 0; }
+size_t SampleScratchBytes(int32_t /*vocab_size*/, int32_t /*max_rows*/) {
+  return 0;
+}
 
 void SampleRows(Stream& stream, const SampleArgs& args) {
   if (args.num_rows == 0) return;

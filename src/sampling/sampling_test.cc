@@ -57,7 +57,8 @@ std::vector<float> RandomLogits(uint64_t seed, int32_t size, float scale) {
   return out;
 }
 
-// The definition: sort by (logit, id), cut by count, cut by mass; the tokens that may come and their probabilities.
+// The definition: sort by (logit, id), cut by count, cut by mass; the tokens that may come and
+// their probabilities.
 std::map<int32_t, double> Expected(const std::vector<float>& logits, const SamplingParams& p) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -153,15 +154,16 @@ TEST_F(SamplingTest, TokensComeWithTheirProbabilities) {
   constexpr int kDraws = 20000;
   const auto logits = RandomLogits(1, 300, 3.0f);
   for (const SamplingParams params :
-       {SamplingParams{.temperature = 1.0, .seed = 1}, SamplingParams{.temperature = 0.6, .seed = 2},
+       {SamplingParams{.temperature = 1.0, .seed = 1},
+        SamplingParams{.temperature = 0.6, .seed = 2},
         SamplingParams{.temperature = 2.0, .seed = 3},
         SamplingParams{.temperature = 1.0, .top_k = 10, .seed = 4},
         SamplingParams{.temperature = 1.0, .top_p = 0.8, .seed = 5},
         SamplingParams{.temperature = 0.9, .top_k = 40, .top_p = 0.7, .seed = 6},
         SamplingParams{.temperature = 1.5, .top_k = 299, .top_p = 0.999, .seed = 7},
         SamplingParams{.temperature = 1.0, .top_k = 5000, .seed = 8}}) {
-    SCOPED_TRACE(testing::Message() << "T=" << params.temperature << " k=" << params.top_k
-                                    << " p=" << params.top_p);
+    SCOPED_TRACE(testing::Message()
+                 << "T=" << params.temperature << " k=" << params.top_k << " p=" << params.top_p);
     ExpectDistribution(Histogram(logits, params, kDraws), Expected(logits, params), kDraws);
   }
 }
@@ -199,8 +201,10 @@ TEST_F(SamplingTest, ARowDependsOnItsOwnInputsAlone) {
   const auto logits = RandomLogits(3, 1000, 2.0f);
   std::vector<SampleRow> rows;
   for (int i = 0; i < 64; ++i) {
-    rows.push_back({.params = {.temperature = 1.0, .top_k = i % 3 == 0 ? 0 : 50,
-                               .top_p = i % 2 == 0 ? 1.0 : 0.9, .seed = 7},
+    rows.push_back({.params = {.temperature = 1.0,
+                               .top_k = i % 3 == 0 ? 0 : 50,
+                               .top_p = i % 2 == 0 ? 1.0 : 0.9,
+                               .seed = 7},
                     .sample_index = static_cast<uint32_t>(i % 5),
                     .position = i});
   }

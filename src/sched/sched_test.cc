@@ -45,7 +45,8 @@ TEST(RequestState, EndStatesAreFinalAndNothingMovesToItself) {
     const auto f = static_cast<RequestState>(from);
     EXPECT_FALSE(CanMove(f, f)) << NameOf(f);
     int moves = 0;
-    for (int to = 0; to < kNumRequestStates; ++to) moves += CanMove(f, static_cast<RequestState>(to));
+    for (int to = 0; to < kNumRequestStates; ++to)
+      moves += CanMove(f, static_cast<RequestState>(to));
     EXPECT_EQ(moves == 0, IsEnd(f)) << NameOf(f);
     EXPECT_EQ(IsEnd(f), !CanMove(f, RequestState::kCancelled)) << NameOf(f);
   }
@@ -93,9 +94,11 @@ TEST(SchedulerConfig, NamesTheFieldThatMakesNoSense) {
   EXPECT_EQ(message([](SchedulerConfig*) {}), "");
   EXPECT_NE(message([](auto* c) { c->token_budget = 1; }).find("token budget"), std::string::npos);
   EXPECT_NE(message([](auto* c) { c->chunk_tokens = 0; }).find("chunk"), std::string::npos);
-  EXPECT_NE(message([](auto* c) { c->groups[0].num_blocks = 0; }).find("group 0"), std::string::npos);
-  EXPECT_NE(message([](auto* c) { c->groups[0].group.tokens_per_block = 0; }).find("tokens per block"),
+  EXPECT_NE(message([](auto* c) { c->groups[0].num_blocks = 0; }).find("group 0"),
             std::string::npos);
+  EXPECT_NE(
+      message([](auto* c) { c->groups[0].group.tokens_per_block = 0; }).find("tokens per block"),
+      std::string::npos);
   EXPECT_NE(message([](auto* c) { c->pipeline_depth = -1; }).find("depth"), std::string::npos);
 }
 

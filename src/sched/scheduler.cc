@@ -203,7 +203,7 @@ Scheduler::Blocks Scheduler::EnsureBlocks(SequenceIndex index, Draft* draft) {
     SequenceBlocks* blocks = &slots_[static_cast<size_t>(s.slot.value())].blocks;
     const Growth growth = pools_.Grow(blocks, s.next_position + 1, s.slot, &draft->plan->appends);
     if (growth == Growth::kDone) return Blocks::kReady;
-    // Whoever lacks a block comes before whoever has not started.
+    // Whoever lacks a block comes before whoever has not started, however little that one needs.
     draft->admit = false;
     if (growth == Growth::kWait) return Blocks::kWait;
     const std::optional<SequenceIndex> victim = PickVictim(index);

@@ -46,17 +46,15 @@ HttpResponse JsonResponse(const OrderedJson& value, int status = 200) {
 }
 
 OrderedJson ModelJson(const ServedModel& model, std::string_view id, int32_t context) {
-  return {{"id", std::string(id)},
-          {"object", "model"},
-          {"created", model.created_s},
-          {"owned_by", "tandem"},
-          {"root", model.name},
-          {"max_model_len", context}};
+  return {{"id", std::string(id)}, {"object", "model"},  {"created", model.created_s},
+          {"owned_by", "tandem"},  {"root", model.name}, {"max_model_len", context}};
 }
 
 }  // namespace
 
-std::span<const ApiRoute> ApiRoutes() { return kRoutes; }
+std::span<const ApiRoute> ApiRoutes() {
+  return kRoutes;
+}
 
 void Api::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const ApiRoute* route = FindRoute(request.path);
@@ -103,8 +101,8 @@ HttpResponse Api::Get(std::string_view route, std::string_view rest) {
   if (route == "/version") return JsonResponse({{"version", TANDEM_VERSION}});
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = state_->metrics.Render(state_->engine.stats(), state_->model.name,
-                                         options_.connections());
+  response.body =
+      state_->metrics.Render(state_->engine.stats(), state_->model.name, options_.connections());
   return response;
 }
 

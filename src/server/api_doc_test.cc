@@ -25,7 +25,8 @@ std::string Trim(std::string text) {
   return text.substr(begin, text.find_last_not_of(" `") - begin + 1);
 }
 
-// The rows of the tables under the line `heading`, up to the next heading or the next plain line that ends in ':'.
+// The rows of the tables under the line `heading`, up to the next heading or the next plain line
+// that ends in ':'.
 std::vector<Row> RowsUnder(const std::string& heading) {
   std::ifstream file(TANDEM_SOURCE_DIR "/docs/formats/http-api.md");
   std::vector<Row> rows;
@@ -78,19 +79,21 @@ TEST(ApiDocument, RoutesAreThoseOfTheCode) {
   std::set<std::string> documented;
   for (const Row& row : RowsUnder("## Routes")) documented.insert(row.at(0) + " " + row.at(1));
   std::set<std::string> known;
-  for (const ApiRoute& route : ApiRoutes()) known.insert(fmt::format("{} {}", route.method, route.path));
+  for (const ApiRoute& route : ApiRoutes())
+    known.insert(fmt::format("{} {}", route.method, route.path));
   EXPECT_EQ(documented, known);
 }
 
 TEST(ApiDocument, ErrorsAreThoseOfTheCode) {
   std::set<std::string> documented;
   for (const Row& row : RowsUnder("What the engine says, by its status:")) {
-    documented.insert(fmt::format("{} {} {} {} {}", row.at(0), row.at(1), row.at(2), row.at(3), row.at(4)));
+    documented.insert(
+        fmt::format("{} {} {} {} {}", row.at(0), row.at(1), row.at(2), row.at(3), row.at(4)));
   }
   std::set<std::string> known;
   for (const StatusMapping& row : StatusMappings()) {
-    known.insert(fmt::format("{} {} {} {} {}", StatusCodeName(row.status), row.http_status, row.type,
-                             row.code, row.retry_after_ms));
+    known.insert(fmt::format("{} {} {} {} {}", StatusCodeName(row.status), row.http_status,
+                             row.type, row.code, row.retry_after_ms));
   }
   EXPECT_EQ(documented, known);
 

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::string_view kInvalidRequest = "invalid_request_error";
 constexpr std::string_view kServerError = "server_error";
-// Queues drain in steps of milliseconds to seconds; a second spreads the retries without idling the server.
+// Queues drain in steps of milliseconds to seconds; a second spreads the retries without idling the
+// server.
 constexpr int64_t kQueueRetryMs = 1000;
 // A restart takes about a second; ask again a little later.
 constexpr int64_t kRestartRetryMs = 2000;
@@ -28,14 +29,10 @@ constexpr StatusMapping kStatusMappings[] = {
 };
 
 constexpr HttpErrorMapping kHttpErrorMappings[] = {
-    {400, kInvalidRequest, "bad_request"},
-    {404, kInvalidRequest, "not_found"},
-    {405, kInvalidRequest, "method_not_allowed"},
-    {408, kInvalidRequest, "request_timeout"},
-    {413, kInvalidRequest, "request_too_large"},
-    {417, kInvalidRequest, "expectation_failed"},
-    {431, kInvalidRequest, "header_too_large"},
-    {500, kServerError, "internal_error"},
+    {400, kInvalidRequest, "bad_request"},        {404, kInvalidRequest, "not_found"},
+    {405, kInvalidRequest, "method_not_allowed"}, {408, kInvalidRequest, "request_timeout"},
+    {413, kInvalidRequest, "request_too_large"},  {417, kInvalidRequest, "expectation_failed"},
+    {431, kInvalidRequest, "header_too_large"},   {500, kServerError, "internal_error"},
     {503, kServerError, "unavailable"},
 };
 
@@ -52,8 +49,12 @@ nlohmann::ordered_json ErrorBody(const ApiError& error) {
 
 }  // namespace
 
-std::span<const StatusMapping> StatusMappings() { return kStatusMappings; }
-std::span<const HttpErrorMapping> HttpErrorMappings() { return kHttpErrorMappings; }
+std::span<const StatusMapping> StatusMappings() {
+  return kStatusMappings;
+}
+std::span<const HttpErrorMapping> HttpErrorMappings() {
+  return kHttpErrorMappings;
+}
 
 ApiError ToApiError(const Status& status) {
   ApiError error;
@@ -115,7 +116,8 @@ HttpResponse ToResponse(const ApiError& error) {
   if (error.retry_after_ms) {
     response.headers.push_back({"retry-after-ms", std::to_string(*error.retry_after_ms)});
     // Whole seconds, rounded up: zero would mean at once.
-    response.headers.push_back({"retry-after", std::to_string((*error.retry_after_ms + 999) / 1000)});
+    response.headers.push_back(
+        {"retry-after", std::to_string((*error.retry_after_ms + 999) / 1000)});
   }
   return response;
 }

@@ -62,8 +62,8 @@ HttpResponse ToResponse(const ApiError& error);
 template <typename T>
 class [[nodiscard]] ApiResult {
  public:
-  ApiResult(T value) : value_(std::move(value)) {}                 // NOLINT(google-explicit-constructor)
-  ApiResult(ApiError error) : value_(std::move(error)) {}          // NOLINT(google-explicit-constructor)
+  ApiResult(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  ApiResult(ApiError error) : value_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(value_); }
   T& value() {

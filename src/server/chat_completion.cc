@@ -7,16 +7,21 @@
 #include <utility>
 
 #include "base/log.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
 
 AnswerEnd ToAnswerEnd(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return AnswerEnd::kStop;
-    case FinishReason::kLength: return AnswerEnd::kLength;
-    case FinishReason::kCancelled: return AnswerEnd::kAbort;
-    case FinishReason::kFailed: break;
+    case FinishReason::kStop:
+      return AnswerEnd::kStop;
+    case FinishReason::kLength:
+      return AnswerEnd::kLength;
+    case FinishReason::kCancelled:
+      return AnswerEnd::kAbort;
+    case FinishReason::kFailed:
+      break;
   }
   return AnswerEnd::kError;
 }
@@ -27,6 +32,22 @@ ApiError ContextError(std::string message) {
   error.param = "messages";
   error.message = std::move(message);
   return error;
+}
+
+// No token stands for more than max_token_bytes, so a text beyond the context many times over is
+// refused before the work of encoding it.
+std::optional<ApiError> TooLongToEncode(const ChatRequest& chat, const Tokenizer& tokenizer,
+                                        int64_t context) {
+  int64_t bytes = 0;
+  for (const ChatMessage& message : chat.messages) {
+    bytes += static_cast<int64_t>(message.content.size());
+  }
+  const auto per_token = static_cast<int64_t>(std::max<size_t>(tokenizer.max_token_bytes(), 1));
+  if (bytes / per_token < context) return std::nullopt;
+  return ContextError(
+      fmt::format("This model's maximum context length is {} tokens, but the messages have at "
+                  "least {} tokens. Please shorten them.",
+                  context, bytes / per_token));
 }
 
 // Said in a stream that has begun, so its status is never sent.
@@ -88,6 +109,8 @@ std::optional<ApiError> ChatCompletion::BuildRequest() {
 }
 
 ApiResult<std::vector<TokenId>> ChatCompletion::BuildPrompt(const ChatRequest& chat) const {
+  const int64_t context = state_->engine.max_context_tokens();
+  if (auto error = TooLongToEncode(chat, *state_->model.tokenizer, context)) return *error;
   Result<std::vector<TokenId>> prompt = state_->prompt.Encode(chat.messages);
   if (!prompt.ok()) {
     ApiError error = ToApiError(prompt.status());
@@ -95,12 +118,12 @@ ApiResult<std::vector<TokenId>> ChatCompletion::BuildPrompt(const ChatRequest& c
     return error;
   }
   const auto prompt_tokens = static_cast<int64_t>(prompt->size());
-  const int64_t context = state_->engine.max_context_tokens();
   if (prompt_tokens == 0) return ApiError(ToApiError(InvalidArgumentError("the prompt is empty")));
   if (prompt_tokens >= context) {
     return ContextError(
         fmt::format("This model's maximum context length is {} tokens, but the messages have {} "
-                    "tokens. Please shorten them.", context, prompt_tokens));
+                    "tokens. Please shorten them.",
+                    context, prompt_tokens));
   }
   if (chat.max_tokens && prompt_tokens + *chat.max_tokens > context) {
     return ContextError(fmt::format(

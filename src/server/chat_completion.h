@@ -1,9 +1,11 @@
 // What: one POST /v1/chat/completions from its bytes to its last byte, streamed or not.
 // Not here: the schema (openai_request.h, openai_response.h), routing (api.h).
-// Threads: made on an I/O thread; Prepare runs on a worker; everything else on the exchange's I/O thread.
-// Invariants: exactly one answer, or none if the client goes first; then the engine's request is cancelled. Text,
-//   usage and finish reason are the same streamed and not. A stream's status line is sent with its first output,
-//   so that what fails before it is an HTTP error and not a broken stream.
+// Threads: made on an I/O thread; Prepare runs on a worker; everything else on the exchange's I/O
+//   thread.
+// Invariants: exactly one answer, or none if the client goes first; then the engine's request is
+//   cancelled. Text, usage and finish reason are the same streamed and not. A stream's status line
+//   is sent with its first output, so that what fails before it is an HTTP error and not a broken
+//   stream.
 #pragma once
 
 #include <atomic>

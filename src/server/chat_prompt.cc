@@ -12,8 +12,8 @@
 namespace tandem {
 namespace {
 
-// U+E000 and U+E001, private use: they stand around the number of a masked word while the template runs. Where a
-// message holds the first itself, it is masked like a control word.
+// U+E000 and U+E001, private use: they stand around the number of a masked word while the template
+// runs. Where a message holds the first itself, it is masked like a control word.
 constexpr std::string_view kOpen = "\xEE\x80\x80";
 constexpr std::string_view kClose = "\xEE\x80\x81";
 
@@ -30,7 +30,8 @@ SpecialTokens ControlWords(const Tokenizer& tokenizer) {
   return SpecialTokens(std::move(words));
 }
 
-// The number between the two marks at the start of `text`, if it is one of `count`; its size with the marks.
+// The number between the two marks at the start of `text`, if it is one of `count`; its size with
+// the marks.
 std::optional<std::pair<size_t, size_t>> ReadMark(std::string_view text, size_t count) {
   if (!text.starts_with(kOpen)) return std::nullopt;
   const size_t close = text.find(kClose, kOpen.size());

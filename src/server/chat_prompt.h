@@ -1,8 +1,10 @@
-// What: ChatPrompt: a conversation to the tokens the model continues. The template's control tokens become
-//   tokens; the same words inside a message stay words, so that no user can end his turn and speak as another.
+// What: ChatPrompt: a conversation to the tokens the model continues. The template's control tokens
+//   become tokens; the same words inside a message stay words, so that no user can end his turn and
+//   speak as another.
 // Not here: the template language and the tokenizer (text/).
 // Threads: immutable; Encode from any thread.
-// Cost: rendering and tokenising, linear in the conversation; one look per byte for control words in messages.
+// Cost: rendering and tokenising, linear in the conversation; one look per byte for control words
+//   in messages.
 #pragma once
 
 #include <memory>

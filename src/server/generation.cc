@@ -23,8 +23,8 @@ TextOutput TextAssembler::Append(const RequestOutput& output) {
     text.status = OkStatus();
   } else if (output.finish) {
     text.finish = output.finish;
-    // What was held back may itself complete a stop string only if a broken character is part of one; the
-    // matcher decides that like any other text.
+    // What was held back may itself complete a stop string only if a broken character is part of
+    // one; the matcher decides that like any other text.
     text.delta += stop_.Append(detokenizer_.Flush());
     if (stop_.stopped()) {
       text.finish = FinishReason::kStop;
@@ -44,7 +44,8 @@ struct TextGeneration::Stream {
   Deliver deliver;
 
   void OnOutput(const RequestOutput& output) {
-    if (assembler.finished()) return;  // what the engine made between the stop string and its cancel
+    if (assembler.finished())
+      return;  // what the engine made between the stop string and its cancel
     TextOutput text = assembler.Append(output);
     if (text.finish && !output.finish) engine.Cancel(output.id);
     deliver(std::move(text));
@@ -73,12 +74,15 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::Start(EngineClient& engi
   TANDEM_ASSIGN_OR_RETURN(StopMatcher stop, StopMatcher::Create(std::move(options.stop)));
   auto stream = std::shared_ptr<Stream>(
       new Stream{engine, TextAssembler(tokenizer, std::move(stop)), std::move(deliver)});
-  TANDEM_ASSIGN_OR_RETURN(const RequestId id,
-                          engine.Submit(std::move(options.request),
-                                        std::make_unique<Sink>(std::move(stream), std::move(post))));
+  TANDEM_ASSIGN_OR_RETURN(
+      const RequestId id,
+      engine.Submit(std::move(options.request),
+                    std::make_unique<Sink>(std::move(stream), std::move(post))));
   return std::shared_ptr<TextGeneration>(new TextGeneration(engine, id));
 }
 
-void TextGeneration::Cancel() { engine_.Cancel(id_); }
+void TextGeneration::Cancel() {
+  engine_.Cancel(id_);
+}
 
 }  // namespace tandem

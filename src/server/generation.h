@@ -1,10 +1,12 @@
-// What: TextGeneration: one engine request seen as text: tokens in, whole characters out, stop strings cut exactly.
-// Not here: HTTP and JSON (chat_completion.h), prompts (the caller tokenises), sampling and scheduling (the engine).
-// Threads: Start and Cancel from any thread. Outputs are delivered where `post` runs them, in order; nothing but
-//   the copying of tokens happens on the engine's thread.
-// Invariants: the concatenated text, the usage and the finish do not depend on how the engine groups tokens into
-//   outputs. Deltas are valid UTF-8. Nothing of a stop string, and nothing after it, is delivered. Exactly one
-//   output has `finish` set, and it is the last.
+// What: TextGeneration: one engine request seen as text: tokens in, whole characters out, stop
+//   strings cut exactly.
+// Not here: HTTP and JSON (chat_completion.h), prompts (the caller tokenises), sampling and
+//   scheduling (the engine).
+// Threads: Start and Cancel from any thread. Outputs are delivered where `post` runs them, in
+//   order; nothing but the copying of tokens happens on the engine's thread.
+// Invariants: the concatenated text, the usage and the finish do not depend on how the engine
+//   groups tokens into outputs. Deltas are valid UTF-8. Nothing of a stop string, and nothing after
+//   it, is delivered. Exactly one output has `finish` set, and it is the last.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,8 @@ namespace tandem {
 // What a client is billed for.
 struct Usage {
   int32_t prompt_tokens = 0;
-  // Tokens the answer was made from: those that form a stop string count, those the engine made after it and the
-  // end-of-turn token do not.
+  // Tokens the answer was made from: those that form a stop string count, those the engine made
+  // after it and the end-of-turn token do not.
   int32_t completion_tokens = 0;
 
   bool operator==(const Usage&) const = default;
@@ -50,8 +52,8 @@ class TextAssembler {
   TextAssembler(const Tokenizer& tokenizer, StopMatcher stop)
       : detokenizer_(tokenizer), stop_(std::move(stop)) {}
 
-  // Requires !finished(). An output whose tokens complete a stop string is the last: finish is kStop, whatever
-  // the engine said.
+  // Requires !finished(). An output whose tokens complete a stop string is the last: finish is
+  // kStop, whatever the engine said.
   TextOutput Append(const RequestOutput& output);
   bool finished() const { return finished_; }
 
@@ -64,8 +66,8 @@ class TextAssembler {
 
 class TextGeneration {
  public:
-  // Runs a task soon, in the order of posting and never two at once, on a thread that is not the engine's. A task
-  // may be dropped when nobody listens any more.
+  // Runs a task soon, in the order of posting and never two at once, on a thread that is not the
+  // engine's. A task may be dropped when nobody listens any more.
   using Post = std::function<void(std::function<void()>)>;
   using Deliver = std::function<void(TextOutput)>;
 
@@ -74,14 +76,15 @@ class TextGeneration {
     std::vector<std::string> stop;
   };
 
-  // Submits `options.request`. `deliver` runs inside posted tasks, possibly before Start returns. `engine` must
-  // outlive every posted task, `tokenizer` too. Errors: those of EngineClient::Submit and StopMatcher::Create;
-  // nothing is delivered then.
+  // Submits `options.request`. `deliver` runs inside posted tasks, possibly before Start returns.
+  // `engine` must outlive every posted task, `tokenizer` too. Errors: those of EngineClient::Submit
+  // and StopMatcher::Create; nothing is delivered then.
   static Result<std::shared_ptr<TextGeneration>> Start(EngineClient& engine,
                                                        const Tokenizer& tokenizer, Options options,
                                                        Post post, Deliver deliver);
 
-  // Ends the generation: a last output with kCancelled follows, unless another has been made already.
+  // Ends the generation: a last output with kCancelled follows, unless another has been made
+  // already.
   void Cancel();
 
   RequestId id() const { return id_; }

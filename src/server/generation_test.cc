@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "server/test_support.h"
+#include "server/test_engine.h"
 #include "text/unicode.h"
 
 namespace tandem {
@@ -54,7 +54,8 @@ Request OneTokenPrompt() {
   return request;
 }
 
-// The engine's outputs for `tokens`, cut at `borders`; the end comes with the last tokens or alone after them.
+// The engine's outputs for `tokens`, cut at `borders`; the end comes with the last tokens or alone
+// after them.
 Outcome Assemble(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
                  const std::vector<TokenId>& tokens, const std::vector<size_t>& borders,
                  FinishReason reason, bool end_alone) {

@@ -25,7 +25,8 @@ using boost::system::error_code;
 constexpr size_t kReadBytes = 32 * 1024;
 // What one framing element besides the header (chunk sizes, extensions, trailer) may take.
 constexpr size_t kChunkHeaderBytesMax = 16 * 1024;
-// Read and thrown away after a refusal, so that a client which is still sending sees the answer and no reset.
+// Read and thrown away after a refusal, so that a client which is still sending sees the answer and
+// no reset.
 constexpr size_t kLingerBytesMax = 64 * 1024 * 1024;
 // Buffers that grew beyond this are given back when empty.
 constexpr size_t kKeptBufferBytes = 4 * 1024;
@@ -135,7 +136,9 @@ void HttpRegistry::CloseGate() {
 HttpConnection::HttpConnection(Socket socket, HttpShared& shared)
     : shared_(shared), socket_(std::move(socket)), timer_(socket_.get_executor()) {}
 
-HttpConnection::~HttpConnection() { ReserveBody(0); }
+HttpConnection::~HttpConnection() {
+  ReserveBody(0);
+}
 
 void HttpConnection::Start() {
   error_code ignored;
@@ -156,7 +159,9 @@ void HttpConnection::Drain() {
   if (state_ == State::kIdle) Close();
 }
 
-void HttpConnection::Abort() { PeerGone(); }
+void HttpConnection::Abort() {
+  PeerGone();
+}
 
 void HttpConnection::PeerGone() {
   if (state_ == State::kClosed) return;
@@ -253,7 +258,7 @@ bool HttpConnection::ParseSome() {
     Dispatch();
     return true;
   }
-  if (state_ == State::kBody && input_.size() > kChunkHeaderBytesMax) {
+  if (need_more && state_ == State::kBody && input_.size() > kChunkHeaderBytesMax) {
     Reject(400, "a chunk's header is too long");
     return false;
   }
@@ -324,9 +329,8 @@ void HttpConnection::Dispatch() {
   if (shared_.draining.load()) {
     return Respond(number_, shared_.handler->ErrorResponse(503, "the server is shutting down"));
   }
-  shared_.handler->Handle(
-      std::move(request),
-      std::make_shared<ConnectionExchange>(shared_.registry, weak_from_this(), number_));
+  shared_.handler->Handle(std::move(request), std::make_shared<ConnectionExchange>(
+                                                  shared_.registry, weak_from_this(), number_));
 }
 
 void HttpConnection::RejectParse(const error_code& error) {
@@ -375,7 +379,8 @@ void HttpConnection::Respond(uint64_t number, HttpResponse response) {
 
 void HttpConnection::StartStream(uint64_t number, const HttpResponse& head) {
   if (!Current(number) || streaming_) return;
-  if (http_1_0_) keep_alive_ = false;  // no chunks there: the end of the stream is the end of the connection
+  if (http_1_0_)
+    keep_alive_ = false;  // no chunks there: the end of the stream is the end of the connection
   streaming_ = true;
   AppendHead(head, true);
   ScheduleFlush();
@@ -448,8 +453,8 @@ void HttpConnection::EndExchange() {
   ScheduleFlush();
 }
 
-// Writes happen from the strand's next turn: several pieces of one turn leave together, and a client found gone
-// while writing never calls back into the code that is just writing.
+// Writes happen from the strand's next turn: several pieces of one turn leave together, and a
+// client found gone while writing never calls back into the code that is just writing.
 void HttpConnection::ScheduleFlush() {
   if (flush_scheduled_ || waiting_writable_) return;
   flush_scheduled_ = true;

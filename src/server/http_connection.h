@@ -1,19 +1,19 @@
-// What: one client's connection: reads and parses requests, writes answers, keeps the limits and time-outs.
-// Not here: accepting and stopping (http_server.cc), meaning (the handler). Included by the http_*.cc only: it
-//   brings Asio and Beast.
+// What: one client's connection: reads and parses requests, writes answers, keeps the limits and
+//   time-outs.
+// Not here: accepting and stopping (http_server.cc), meaning (the handler). Included by the
+//   http_*.cc only: it brings Asio and Beast.
 // Threads: everything on the connection's strand, except where a method says otherwise.
-// Invariants: at most one wait for reading and one for writing are pending; exactly one deadline is watched; the
-//   registry holds the connection from construction to Close.
+// Invariants: at most one wait for reading and one for writing are pending; exactly one deadline is
+//   watched; the registry holds the connection from construction to Close.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -60,8 +60,8 @@ struct HttpShared {
   HttpHandler* handler = nullptr;
   std::shared_ptr<HttpRegistry> registry = std::make_shared<HttpRegistry>();
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> body_bytes{0};     // reserved by requests being read or answered
-  std::function<void()> on_closed;        // a connection has gone; any thread
+  std::atomic<int64_t> body_bytes{0};  // reserved by requests being read or answered
+  std::function<void()> on_closed;     // a connection has gone; any thread
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -90,8 +90,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   enum class State { kIdle, kHeader, kBody, kHandling, kFlushing, kLingering, kClosed };
-  using Parser =
-      boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   using TimePoint = std::chrono::steady_clock::time_point;
 
   void WaitReadable();

@@ -32,7 +32,8 @@ Status Check(const HttpConfig& config) {
     return InvalidArgumentError("{} connections: at least 1", config.connections_max);
   }
   if (config.header_bytes_max < 256 || config.header_bytes_max > (1u << 20)) {
-    return InvalidArgumentError("header limit {}: use 256 to 1048576 bytes", config.header_bytes_max);
+    return InvalidArgumentError("header limit {}: use 256 to 1048576 bytes",
+                                config.header_bytes_max);
   }
   return OkStatus();
 }
@@ -155,7 +156,8 @@ class HttpServer::Impl {
     if (connections() >= shared_.config.connections_max) {
       accept_paused_.store(true);
       // One may have closed in between; whoever clears the flag goes on.
-      if (connections() >= shared_.config.connections_max || !accept_paused_.exchange(false)) return;
+      if (connections() >= shared_.config.connections_max || !accept_paused_.exchange(false))
+        return;
     }
     acceptor_.async_accept(asio::make_strand(io_),
                            [this](const error_code& error, HttpConnection::Socket socket) {
@@ -199,10 +201,20 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Create(const HttpConfig& config,
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
-void HttpServer::Start() { impl_->Start(); }
-uint16_t HttpServer::port() const { return impl_->port(); }
-int32_t HttpServer::connections() const { return impl_->connections(); }
-void HttpServer::Stop() { impl_->Stop(); }
-void HttpServer::StopNow() { impl_->StopNow(); }
+void HttpServer::Start() {
+  impl_->Start();
+}
+uint16_t HttpServer::port() const {
+  return impl_->port();
+}
+int32_t HttpServer::connections() const {
+  return impl_->connections();
+}
+void HttpServer::Stop() {
+  impl_->Stop();
+}
+void HttpServer::StopNow() {
+  impl_->StopNow();
+}
 
 }  // namespace tandem

@@ -7,12 +7,13 @@
 #include <mutex>
 #include <random>
 
-#include "server/test_support.h"
+#include "server/test_client.h"
 
 namespace tandem {
 namespace {
 
-// /hello, /echo and /big answer at once; /later leaves its exchange to the test; /drop lets go of it.
+// /hello, /echo and /big answer at once; /later leaves its exchange to the test; /drop lets go of
+// it.
 class TestHandler final : public HttpHandler {
  public:
   void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
@@ -102,6 +103,24 @@ TEST_F(HttpServerTest, RequestsMayArriveByteByByte) {
   EXPECT_EQ(client.Read().body, "abc");
 }
 
+TEST_F(HttpServerTest, LargeBodiesArriveWhole) {
+  Start();
+  LoopbackClient client(port());
+  std::string body;
+  for (int i = 0; body.size() < 3'000'000; ++i) body += std::to_string(i);
+  client.Post("/echo", body);
+  EXPECT_TRUE(client.Read().body == body);
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (size_t from = 0; from < body.size(); from += 0x10000) {
+    const std::string chunk = body.substr(from, 0x10000);
+    char size[16];
+    snprintf(size, sizeof size, "%zx\r\n", chunk.size());
+    client.Send(size + chunk + "\r\n");
+  }
+  client.Send("0\r\n\r\n");
+  EXPECT_TRUE(client.Read().body == body);
+}
+
 TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
   LoopbackClient client(port());
@@ -135,18 +154,16 @@ TEST_F(HttpServerTest, PipelinedFloodIsNotReadAhead) {
 TEST_F(HttpServerTest, MalformedRequestsAreRefusedAndTheConnectionEnds) {
   Start();
   for (const char* bytes : {
-           "nonsense\r\n\r\n",
-           "GET\r\n\r\n",
-           "GET /hello\r\n\r\n",
-           "GET /hello HTTP/2.0\r\nHost: x\r\n\r\n",
-           "GET /hello HTTP/1.1\r\n\r\n",
+           "nonsense\r\n\r\n", "GET\r\n\r\n", "GET /hello\r\n\r\n",
+           "GET /hello HTTP/2.0\r\nHost: x\r\n\r\n", "GET /hello HTTP/1.1\r\n\r\n",
            "GET /hel lo HTTP/1.1\r\nHost: x\r\n\r\n",
            "GET /hello HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
            "GET /hello HTTP/1.1\r\nHost: x\r\n: empty\r\n\r\n",
            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\n",
            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
-           "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+           "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: "
+           "chunked\r\n\r\n",
            "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
            "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  // somebody speaks TLS
@@ -165,7 +182,8 @@ TEST_F(HttpServerTest, RandomBytesNeverStopTheServer) {
   Start();
   std::mt19937 random(7);
   const std::string sample =
-      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: x\r\n\r\n";
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: "
+      "x\r\n\r\n";
   for (int i = 0; i < 300; ++i) {
     std::string bytes = sample + sample;
     for (int edits = 0; edits < 4; ++edits) {
@@ -270,7 +288,8 @@ TEST_F(HttpServerTest, IdleConnectionsAreClosedInTime) {
 TEST_F(HttpServerTest, ExpectContinueIsAnswered) {
   Start();
   LoopbackClient client(port());
-  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   const HttpResponse interim = client.Read();
   EXPECT_EQ(interim.status, 100);
   client.Send("ok");

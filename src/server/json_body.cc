@@ -28,6 +28,9 @@ class Watcher {
   explicit Watcher(int depth_max) : depth_max_(depth_max) {}
 
   bool operator()(int, Json::parse_event_t event, Json& parsed) {
+    if (++events_ > 2 * kJsonValuesMax) {  // a container is two events
+      throw BodyError(fmt::format("The body has more than {} values.", kJsonValuesMax));
+    }
     switch (event) {
       case Json::parse_event_t::object_start:
       case Json::parse_event_t::array_start:
@@ -63,6 +66,7 @@ class Watcher {
   const int depth_max_;
   std::vector<std::set<std::string>> keys_;  // of every open container
   std::string last_field_;
+  int64_t events_ = 0;
 };
 
 // Edits (insert, delete, replace) that make one of the other.
@@ -105,15 +109,23 @@ ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max) {
 
 std::string_view JsonTypeName(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "a list";
-    case Json::value_t::string: return "a string";
-    case Json::value_t::boolean: return "a boolean";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned: return "an integer";
-    case Json::value_t::number_float: return "a number";
-    default: return "a value";
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number";
+    default:
+      return "a value";
   }
 }
 

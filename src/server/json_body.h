@@ -1,7 +1,7 @@
-// What: the first steps with a JSON body: bytes to a value under limits, and typed reads that name the field in
-//   their error.
-// Not here: which fields there are (openai_request.h). Included by the server's .cc files only: it brings
-//   nlohmann's header.
+// What: the first steps with a JSON body: bytes to a value under limits, and typed reads that name
+//   the field in their error.
+// Not here: which fields there are (openai_request.h). Included by the server's .cc files only: it
+//   brings nlohmann's header.
 // Threads: pure functions.
 #pragma once
 
@@ -19,8 +19,12 @@ namespace tandem {
 
 using Json = nlohmann::json;
 
-// An object, or the error: not UTF-8, not JSON, not an object, nested too deep, a key twice, a number beyond the
-// range of double.
+// Numbers, strings, lists and objects in one body. A value takes up to a hundred bytes of memory
+// for two of text, so their number is limited too; a prompt of token ids has some hundred thousand.
+inline constexpr int64_t kJsonValuesMax = 500'000;
+
+// An object, or the error: not UTF-8, not JSON, not an object, nested too deep, too many values, a
+// key twice, a number beyond the range of double.
 ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max);
 
 // "a string", "a list", ...

@@ -9,16 +9,18 @@ namespace tandem {
 namespace {
 
 // Seconds; from a small model's step on a CPU to a queue under overload.
-constexpr double kFirstTokenBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+constexpr double kFirstTokenBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25, 0.5,
                                         0.75,  1.0,    2.5,   5.0,  7.5,   10.0, 20.0, 40.0, 80.0};
-constexpr double kInterTokenBounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075,
-                                        0.1,    0.15,  0.2,    0.3,   0.4,  0.5,   0.75, 1.0, 2.5};
-constexpr double kEndToEndBounds[] = {0.01, 0.05, 0.1, 0.3,  0.5,  0.8,  1.0,  1.5,   2.0,  2.5,
+constexpr double kInterTokenBounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1,
+                                        0.15,   0.2,   0.3,    0.4,   0.5,  0.75,  1.0,  2.5};
+constexpr double kEndToEndBounds[] = {0.01, 0.05, 0.1,  0.3,  0.5,  0.8,  1.0,  1.5,   2.0,  2.5,
                                       5.0,  10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 120.0, 240.0};
 
 constexpr std::string_view kEndNames[] = {"stop", "length", "abort", "error"};
 
-double Seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerS); }
+double Seconds(TimeNs ns) {
+  return static_cast<double>(ns) / static_cast<double>(kNsPerS);
+}
 
 // Appends metrics that all carry the model's name.
 class Exposition {
@@ -159,10 +161,17 @@ std::string EscapeLabel(std::string_view value) {
   std::string out;
   for (const char c : value) {
     switch (c) {
-      case '\\': out += "\\\\"; break;
-      case '"': out += "\\\""; break;
-      case '\n': out += "\\n"; break;
-      default: out.push_back(c);
+      case '\\':
+        out += "\\\\";
+        break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      default:
+        out.push_back(c);
     }
   }
   return out;

@@ -1,4 +1,5 @@
-// What: the server's own counters and latency histograms, and the Prometheus text of them and of the engine's.
+// What: the server's own counters and latency histograms, and the Prometheus text of them and of
+//   the engine's.
 // Not here: where the numbers come from (chat_completion.h, core/engine_stats.h).
 // Threads: every method from any thread.
 // Cost: an observation takes a mutex and a search over some twenty bounds.
@@ -23,7 +24,8 @@ namespace tandem {
 class Histogram {
  public:
   // Increasing upper bounds; +Inf is implied.
-  explicit Histogram(std::span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
+  explicit Histogram(std::span<const double> bounds)
+      : bounds_(bounds), counts_(bounds.size() + 1) {}
   void Observe(double value);
 
   std::span<const double> bounds() const { return bounds_; }

@@ -41,19 +41,25 @@ TEST(Metrics, ExposesEngineAndServerNumbers) {
   const std::string plain = metrics.Render(engine, "m", 17);
   EXPECT_THAT(plain, HasSubstr("vllm:num_preemptions_total{model_name=\"m\"} 5\n"));
   EXPECT_THAT(plain, HasSubstr("tandem:http_connections{model_name=\"m\"} 17\n"));
-  EXPECT_THAT(plain,
-              HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.025\"} 0\n"));
-  EXPECT_THAT(plain,
-              HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 1\n"));
-  EXPECT_THAT(plain,
-              HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 1\n"));
+  EXPECT_THAT(
+      plain,
+      HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.025\"} 0\n"));
+  EXPECT_THAT(
+      plain,
+      HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 1\n"));
+  EXPECT_THAT(
+      plain,
+      HasSubstr("vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 1\n"));
   EXPECT_THAT(plain, HasSubstr("vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 0.03\n"));
   EXPECT_THAT(plain, HasSubstr("vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1\n"));
+  EXPECT_THAT(
+      plain,
+      HasSubstr("vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1\n"));
+  EXPECT_THAT(
+      plain,
+      HasSubstr("vllm:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1\n"));
   EXPECT_THAT(plain,
-              HasSubstr("vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1\n"));
-  EXPECT_THAT(plain,
-              HasSubstr("vllm:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1\n"));
-  EXPECT_THAT(plain, HasSubstr("tandem:api_errors_total{model_name=\"m\",code=\"queue_full\"} 2\n"));
+              HasSubstr("tandem:api_errors_total{model_name=\"m\",code=\"queue_full\"} 2\n"));
 }
 
 TEST(Metrics, EverySampleFollowsItsTypeAndHelp) {

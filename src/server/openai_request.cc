@@ -73,9 +73,12 @@ MaybeError Apply(const Field<Target>& field, const Json& value, std::string_view
                  Target& out) {
   if (value.is_null()) return std::nullopt;
   switch (field.use) {
-    case FieldUse::kHonoured: return field.parse(value, param, out);
-    case FieldUse::kIgnored: return std::nullopt;
-    case FieldUse::kRefused: break;
+    case FieldUse::kHonoured:
+      return field.parse(value, param, out);
+    case FieldUse::kIgnored:
+      return std::nullopt;
+    case FieldUse::kRefused:
+      break;
   }
   if (!field.neutral.empty() && value == Json::parse(field.neutral)) return std::nullopt;
   std::string message = fmt::format("'{}' is not supported by this server", param);
@@ -90,8 +93,8 @@ MaybeError ApplyAll(std::span<const Field<Target>> fields, const Json& object,
   for (const auto& [name, value] : object.items()) {
     const std::string param = fmt::format("{}.{}", prefix, Shorten(name));
     const Field<Target>* field = Find(fields, name);
-    MaybeError error = field ? Apply(*field, value, param, out)
-                             : Unknown(param, name, Names(fields));
+    MaybeError error =
+        field ? Apply(*field, value, param, out) : Unknown(param, name, Names(fields));
     if (error) return error;
   }
   return std::nullopt;
@@ -133,8 +136,8 @@ MaybeError ParseStop(const Json& value, std::string_view param, GenerationFields
   }
   const Json list = value.is_array() ? value : Json::array({value});
   if (list.size() > kStopStringsMax) {
-    return ValueError(param, fmt::format("at most {} strings are allowed, got {}", kStopStringsMax,
-                                         list.size()));
+    return ValueError(
+        param, fmt::format("at most {} strings are allowed, got {}", kStopStringsMax, list.size()));
   }
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string name =
@@ -182,27 +185,25 @@ MaybeError ParseN(const Json& value, std::string_view param, GenerationFields&) 
 }
 
 constexpr Field<GenerationFields> kGenerationFields[] = {
-    Honoured<GenerationFields>("model", [](const Json& value, std::string_view param,
-                                           GenerationFields& out) {
-      return Store(ReadString(value, param), out.model);
-    }),
+    Honoured<GenerationFields>(
+        "model", [](const Json& value, std::string_view param,
+                    GenerationFields& out) { return Store(ReadString(value, param), out.model); }),
     Honoured<GenerationFields>("max_completion_tokens", ParseMaxTokens),
     Honoured<GenerationFields>("max_tokens", ParseMaxTokens),
-    Honoured<GenerationFields>("temperature", [](const Json& value, std::string_view param,
-                                                 GenerationFields& out) {
-      return Store(ReadNumber(value, param, 0.0, 2.0), out.temperature);
-    }),
+    Honoured<GenerationFields>(
+        "temperature",
+        [](const Json& value, std::string_view param, GenerationFields& out) {
+          return Store(ReadNumber(value, param, 0.0, 2.0), out.temperature);
+        }),
     Honoured<GenerationFields>("top_p", ParseTopP),
     Honoured<GenerationFields>("top_k", ParseTopK),
-    Honoured<GenerationFields>("seed", [](const Json& value, std::string_view param,
-                                          GenerationFields& out) {
-      return Store(ReadInteger(value, param), out.seed);
-    }),
+    Honoured<GenerationFields>(
+        "seed", [](const Json& value, std::string_view param,
+                   GenerationFields& out) { return Store(ReadInteger(value, param), out.seed); }),
     Honoured<GenerationFields>("stop", ParseStop),
-    Honoured<GenerationFields>("stream", [](const Json& value, std::string_view param,
-                                            GenerationFields& out) {
-      return Store(ReadBool(value, param), out.stream);
-    }),
+    Honoured<GenerationFields>(
+        "stream", [](const Json& value, std::string_view param,
+                     GenerationFields& out) { return Store(ReadBool(value, param), out.stream); }),
     Honoured<GenerationFields>("stream_options", ParseStreamOptions),
     Honoured<GenerationFields>("n", ParseN),
     Ignored<GenerationFields>("user"),
@@ -246,7 +247,8 @@ MaybeError ParseRole(const Json& value, std::string_view param, ChatMessage& out
   if (out.role == "tool" || out.role == "function") {
     return FieldError("unsupported_value", std::string(param),
                       fmt::format("Unsupported value for '{}': tools are not supported by this "
-                                  "server.", param));
+                                  "server.",
+                                  param));
   }
   return ValueError(param, fmt::format("'{}' is not one of system, developer, user, assistant",
                                        Shorten(out.role)));
@@ -357,8 +359,12 @@ constexpr Field<ChatRequest> kChatFields[] = {
     Refused<ChatRequest>("include_reasoning"),
 };
 
-std::span<const Field<ChatRequest>> ChatFields() { return kChatFields; }
-std::span<const Field<GenerationFields>> CommonFields() { return kGenerationFields; }
+std::span<const Field<ChatRequest>> ChatFields() {
+  return kChatFields;
+}
+std::span<const Field<GenerationFields>> CommonFields() {
+  return kGenerationFields;
+}
 
 MaybeError ApplyMember(const std::string& name, const Json& value, ChatRequest& out) {
   if (const auto* field = Find(ChatFields(), name)) return Apply(*field, value, name, out);
@@ -379,9 +385,12 @@ void AppendInfo(std::span<const Field<Target>> fields, std::vector<FieldInfo>& o
 
 std::string_view NameOf(FieldUse use) {
   switch (use) {
-    case FieldUse::kHonoured: return "honoured";
-    case FieldUse::kIgnored: return "ignored";
-    case FieldUse::kRefused: return "refused";
+    case FieldUse::kHonoured:
+      return "honoured";
+    case FieldUse::kIgnored:
+      return "ignored";
+    case FieldUse::kRefused:
+      return "refused";
   }
   return "unknown";
 }

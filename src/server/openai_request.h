@@ -1,9 +1,10 @@
-// What: the body of POST /v1/chat/completions, from bytes to a checked value or the error to answer with; and the
-//   table that says of every known field whether it is honoured, ignored or refused.
+// What: the body of POST /v1/chat/completions, from bytes to a checked value or the error to answer
+//   with; and the table that says of every known field whether it is honoured, ignored or refused.
 // Not here: which model is served and what fits its context (chat_completion.h).
 // Threads: pure functions.
-// Invariants: a field is honoured exactly if the table holds its parser, so table and code cannot disagree;
-//   docs/formats/http-api.md shows the same table, and a test compares them. null means absent for every field.
+// Invariants: a field is honoured exactly if the table holds its parser, so table and code cannot
+//   disagree; docs/formats/http-api.md shows the same table, and a test compares them. null means
+//   absent for every field.
 // Cost: linear in the body; nesting is limited to kJsonDepthMax.
 #pragma once
 

@@ -51,8 +51,8 @@ TEST(ChatRequest, MinimalBodyLeavesEverythingOpen) {
 }
 
 TEST(ChatRequest, HonouredFieldsAreRead) {
-  const ChatRequest request = Parsed(
-      Body(R"("max_tokens": 7, "temperature": 0.5, "top_p": 1, "top_k": 40, "seed": -9223372036854775808,
+  const ChatRequest request = Parsed(Body(
+      R"("max_tokens": 7, "temperature": 0.5, "top_p": 1, "top_k": 40, "seed": -9223372036854775808,
               "stop": ["a", "b"], "stream": true, "stream_options": {"include_usage": true}, "n": 1)"));
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.temperature, 0.5);
@@ -247,6 +247,9 @@ TEST(ChatRequest, BrokenBodiesAreRefused) {
     EXPECT_EQ(Refused(body).code, "invalid_json") << body.substr(0, 60);
   }
   EXPECT_EQ(Refused(Body(R"("seed": 1, "seed": 2)")).param, "seed");
+  std::string crowded = "\"user\": [0";
+  for (int64_t i = 0; i < 2 * kJsonValuesMax; ++i) crowded += ",0";
+  EXPECT_THAT(Refused(Body(crowded + "]")).message, HasSubstr("values"));
 }
 
 TEST(ChatRequest, FieldNamesAreUnique) {

@@ -1,4 +1,5 @@
-// What: chat completions as JSON text: the whole object, and the chunks of a stream as server-sent events.
+// What: chat completions as JSON text: the whole object, and the chunks of a stream as server-sent
+//   events.
 // Not here: when they are sent (chat_completion.h), errors (api_error.h).
 // Threads: values and pure functions.
 // Cost: of a chunk: one escaped copy of its delta; everything else is rendered once for the stream.

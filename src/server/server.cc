@@ -15,6 +15,11 @@ class Server::Impl {
         workers_(config.worker_threads, static_cast<size_t>(config.http.connections_max)),
         api_(state_, workers_, ApiOptions(config)) {}
 
+  // No request may run into members that are going.
+  ~Impl() {
+    if (http_) StopNow();
+  }
+
   Status Listen(const HttpConfig& config) {
     TANDEM_ASSIGN_OR_RETURN(http_, HttpServer::Create(config, api_));
     return OkStatus();
@@ -36,7 +41,7 @@ class Server::Impl {
             .connections = [this] { return http_->connections(); }};
   }
 
-  // In the order of construction: what is below uses what is above, so the sockets go first.
+  // What is below uses what is above.
   const std::shared_ptr<ServerState> state_;
   WorkerPool workers_;
   Api api_;
@@ -62,9 +67,17 @@ Result<std::unique_ptr<Server>> Server::Create(const ServerConfig& config, Serve
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
-void Server::Start() { impl_->http().Start(); }
-uint16_t Server::port() const { return impl_->http().port(); }
-void Server::Stop() { impl_->Stop(); }
-void Server::StopNow() { impl_->StopNow(); }
+void Server::Start() {
+  impl_->http().Start();
+}
+uint16_t Server::port() const {
+  return impl_->http().port();
+}
+void Server::Stop() {
+  impl_->Stop();
+}
+void Server::StopNow() {
+  impl_->StopNow();
+}
 
 }  // namespace tandem

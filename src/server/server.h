@@ -1,7 +1,9 @@
 // What: Server: the OpenAI-compatible HTTP server over one engine and one model.
 // Not here: signals, flags, the engine itself (cli/).
-// Threads: Create, Start and the destructor on one thread; port, Stop and StopNow on any but the server's own.
-// Invariants: the server waits for no inference; every error has one documented status (docs/formats/http-api.md).
+// Threads: Create, Start and the destructor on one thread; port, Stop and StopNow on any but the
+//   server's own.
+// Invariants: the server waits for no inference; every error has one documented status
+//   (docs/formats/http-api.md).
 #pragma once
 
 #include <cstdint>
@@ -25,9 +27,10 @@ struct ServerConfig {
 
 class Server {
  public:
-  // Binds and listens, so that the port is known and taken. `engine` and `clock` (the one the engine uses) must
-  // outlive the server; the engine may still hold sinks of it afterwards. Errors: those of HttpServer::Create,
-  // INVALID_ARGUMENT for a model without name, tokenizer or chat template.
+  // Binds and listens, so that the port is known and taken. `engine` and `clock` (the one the
+  // engine uses) must outlive the server; the engine may still hold sinks of it afterwards. Errors:
+  // those of HttpServer::Create, INVALID_ARGUMENT for a model without name, tokenizer or chat
+  // template.
   static Result<std::unique_ptr<Server>> Create(const ServerConfig& config, ServedModel model,
                                                 EngineClient& engine, const Clock& clock);
   // As StopNow.

@@ -1,6 +1,8 @@
-// What: what all requests of one server share: the served model, the engine, time, metrics, workers.
+// What: what all requests of one server share: the served model, the engine, time, metrics,
+//   workers.
 // Not here: sockets (http_server.h), one request's life (chat_completion.h).
-// Threads: every method from any thread; the public members are immutable or synchronise themselves.
+// Threads: every method from any thread; the public members are immutable or synchronise
+//   themselves.
 #pragma once
 
 #include <atomic>

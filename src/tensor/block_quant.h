@@ -1,11 +1,10 @@
 // What: the scalar codecs of every element type: what the bytes of a row mean, and how a row is
-// rounded to a type. They
-//   are the specification that packing and kernels are tested against.
+//   rounded to a type. They are the specification that packing and kernels are tested against.
 // Not here: fast paths and packed layouts (kernels/), geometry (dtype.h), types we cannot decode.
 // Threads: pure functions.
 // Invariants: a value is computed in f32 in the order written below, each operation rounded once
-// (no fma), so decoding
-//   has one result on every machine. With d, m the block's f16 scale and minimum and q its codes:
+//   (no fma), so decoding has one result on every machine. With d, m the block's f16 scale and
+//   minimum and q its codes:
 //     Q4_0  y = d * (q - 8)    q in 0..15; byte i holds element i (low half) and i + 16 (high half)
 //     Q4_1  y = d * q + m      codes as Q4_0
 //     Q8_0  y = d * q          q a signed byte

@@ -9,6 +9,7 @@ smallest subnormal, largest finite, infinite, NaN). Encoding: a row of five bloc
 constant, one all zero, and one tiny, against the package's quantiser.
 """
 
+import importlib.metadata
 import pathlib
 
 import gguf
@@ -33,7 +34,7 @@ def emit(name, ctype, values, width):
 def main():
     rng = np.random.default_rng(20261130)
     out = ["// Made by block_quant_vectors.py with gguf %s, numpy %s; do not edit.\n" %
-           ("0.19.0", np.__version__)]
+           (importlib.metadata.version("gguf"), np.__version__)]
     row = np.concatenate([
         rng.standard_normal(32), rng.standard_normal(32) * 1e-3 + 0.5, np.full(32, -0.75),
         np.zeros(32), rng.standard_normal(32) * 1e-6]).astype(np.float32)

@@ -1,10 +1,10 @@
-// What: BpeMerger: byte-pair encoding of one piece: joins the pair of lowest rank, left-most first, until no
-//   pair has a rank.
+// What: BpeMerger: byte-pair encoding of one piece: joins the pair of lowest rank, left-most first,
+//   until no pair has a rank.
 // Not here: cutting text into pieces (pretokenizer.h), special tokens.
 // Threads: immutable after Create; the Scratch belongs to one thread.
 // Cost: n log n in the piece, with a queue of pairs; 20 bytes per merge.
-// Based on: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016); the order
-//   of ties is that of Hugging Face's `tokenizers`.
+// Based on: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016);
+//   the order of ties is that of Hugging Face's `tokenizers`.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,13 @@ class BpeMerger {
       int32_t next = 0;
     };
     std::vector<Node> nodes;
-    // A heap of pairs that have a rank: rank in the upper half, index of the left node in the lower.
+    // A heap of pairs that have a rank: rank in the upper half, index of the left node in the
+    // lower.
     std::vector<uint64_t> queue;
   };
 
-  // `merges` as Vocabulary::merges: each is two tokens with one space between, whose concatenation is a
-  // token too. INVALID_ARGUMENT names the first merge that is not, or that repeats a pair.
+  // `merges` as Vocabulary::merges: each is two tokens with one space between, whose concatenation
+  // is a token too. INVALID_ARGUMENT names the first merge that is not, or that repeats a pair.
   // `index` is used during the call only.
   static Result<BpeMerger> Create(const std::vector<std::string>& merges, const TokenIndex& index,
                                   size_t vocab_size);

@@ -1,9 +1,9 @@
-// What: the byte-level alphabet of GPT-2 style vocabularies: each of the 256 byte values is written as one
-//   printable character, so that any bytes can stand in a text file.
+// What: the byte-level alphabet of GPT-2 style vocabularies: each of the 256 byte values is written
+//   as one printable character, so that any bytes can stand in a text file.
 // Not here: which bytes a vocabulary has tokens for.
 // Threads: pure functions.
-// Based on: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): printable Latin-1
-//   characters stand for themselves, the other 68 bytes in order for U+0100 and on.
+// Based on: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): printable
+//   Latin-1 characters stand for themselves, the other 68 bytes in order for U+0100 and on.
 #pragma once
 
 #include <cstdint>

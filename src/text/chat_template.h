@@ -18,20 +18,21 @@ struct RenderOptions {
   bool add_generation_prompt = true;
   // The array of tools as the API has them; null: none.
   jinja::Json tools = nullptr;
-  // More variables for the template ("chat_template_kwargs"), an object or null. A name that the template
-  // gets anyway (messages, tools, bos_token, ...) is refused.
+  // More variables for the template ("chat_template_kwargs"), an object or null. A name that the
+  // template gets anyway (messages, tools, bos_token, ...) is refused.
   jinja::Json extra = nullptr;
   jinja::Limits limits;
 };
 
 class ChatTemplate {
  public:
-  // `bos_token` and `eos_token` are texts the template may print. Errors as jinja::Template::Create.
+  // `bos_token` and `eos_token` are texts the template may print. Errors as
+  // jinja::Template::Create.
   static Result<ChatTemplate> Create(std::string_view source, std::string bos_token,
                                      std::string eos_token);
 
-  // `messages` is an array of objects with "role" and "content". Which roles and orders are allowed is the
-  // template's business; its raise_exception is an INVALID_ARGUMENT with its words.
+  // `messages` is an array of objects with "role" and "content". Which roles and orders are allowed
+  // is the template's business; its raise_exception is an INVALID_ARGUMENT with its words.
   Result<std::string> Render(const jinja::Json& messages, const RenderOptions& options) const;
 
  private:

@@ -49,8 +49,9 @@ size_t PreTokenizer::NextPieceEnd(std::string_view text, size_t pos) const {
   return RunEnd(text, pos + c.size, cls);
 }
 
-// `\s+(?!\S)|\s+`: a run of white space leaves its last character to the piece after it, where there is
-// one. An isolated number is a border of its own: the run before it is seen as standing at the end.
+// `\s+(?!\S)|\s+`: a run of white space leaves its last character to the piece after it, where
+// there is one. An isolated number is a border of its own: the run before it is seen as standing at
+// the end.
 size_t PreTokenizer::SpacePieceEnd(std::string_view text, size_t pos) const {
   size_t last = pos;
   size_t end = pos;

@@ -1,8 +1,9 @@
-// What: PreTokenizer: cuts a text into the pieces inside which BPE may merge, as a vocabulary's regular
-//   expressions say, by hand-written scanners over Unicode categories.
+// What: PreTokenizer: cuts a text into the pieces inside which BPE may merge, as a vocabulary's
+//   regular expressions say, by hand-written scanners over Unicode categories.
 // Not here: special tokens (special_tokens.h) and merging (bpe.h).
 // Threads: a value without state.
-// Cost: linear in the text: each character is looked at a bounded number of times, whatever the text.
+// Cost: linear in the text: each character is looked at a bounded number of times, whatever the
+//   text.
 // Based on: the expressions that the vocabularies' own tokenizer.json files state:
 //   gpt-2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //   smollm  first every \p{N} alone, then gpt-2's expression on each stretch between them.

@@ -1,9 +1,9 @@
-// What: SpecialTokens: finds literal tokens (control and user-defined) in a text, left-most first and the
-//   longest of those.
+// What: SpecialTokens: finds literal tokens (control and user-defined) in a text, left-most first
+//   and the longest of those.
 // Not here: what to do with the text between them (tokenizer.h).
 // Threads: immutable after construction.
-// Cost: at most the length of the longest token per position, which vocab.h bounds; positions whose byte
-//   starts no token cost one table look-up.
+// Cost: at most the length of the longest token per position, which vocab.h bounds; positions whose
+//   byte starts no token cost one table look-up.
 #pragma once
 
 #include <array>

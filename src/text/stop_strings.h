@@ -1,12 +1,13 @@
-// What: StopMatcher: passes a stream of text on until one of several stop strings has appeared in it.
+// What: StopMatcher: passes a stream of text on until one of several stop strings has appeared in
+//   it.
 // Not here: stop tokens (Tokenizer::IsEndOfGeneration).
 // Threads: belongs to one thread.
-// Invariants: the result does not depend on how the stream is cut into pieces. The match is the one whose
-//   end comes first in the stream; of those that end together the longest. Nothing of the match, and
-//   nothing that could still become its beginning, is ever passed on. If every piece is whole characters,
-//   so is every text that comes out.
-// Cost: amortised constant per byte (times the number of strings that branch at a node); memory linear in
-//   the strings.
+// Invariants: the result does not depend on how the stream is cut into pieces. The match is the one
+//   whose end comes first in the stream; of those that end together the longest. Nothing of the
+//   match, and nothing that could still become its beginning, is ever passed on. If every piece is
+//   whole characters, so is every text that comes out.
+// Cost: amortised constant per byte (times the number of strings that branch at a node); memory
+//   linear in the strings.
 // Based on: Aho and Corasick, "Efficient string matching" (1975).
 #pragma once
 
@@ -31,8 +32,8 @@ class StopMatcher {
   // OUT_OF_RANGE beyond the limits.
   static Result<StopMatcher> Create(std::vector<std::string> strings);
 
-  // The text that is now known not to belong to a match. After a match has been found, and after it only,
-  // stopped() is true and every further call returns nothing.
+  // The text that is now known not to belong to a match. After a match has been found, and after it
+  // only, stopped() is true and every further call returns nothing.
   std::string Append(std::string_view piece);
   // At the end of the stream: what was held back (nothing after a match). Ready for a new stream.
   std::string Flush();

@@ -2,8 +2,8 @@
 // Not here: prefixes (special_tokens.h).
 // Threads: immutable after construction.
 // Invariants: the strings outlive the index and do not move.
-// Cost: 16 bytes per token; binary search by hash, then by text, so that no choice of tokens makes it slow
-//   as a hash table's collisions would.
+// Cost: 16 bytes per token; binary search by hash, then by text, so that no choice of tokens makes
+//   it slow as a hash table's collisions would.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,8 @@
 namespace tandem {
 namespace {
 
-// BPE counts positions in 32 bits. A longer stretch without any border of the pre-tokeniser is cut here.
+// BPE counts positions in 32 bits. A longer stretch without any border of the pre-tokeniser is cut
+// here.
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;
 
 bool IsLiteral(TokenType type) {

@@ -1,8 +1,10 @@
 // What: Tokenizer: text to token ids and token ids to bytes, for one vocabulary.
-// Not here: joining decoded bytes into characters (detokenizer.h), chat templates (chat_template.h).
+// Not here: joining decoded bytes into characters (detokenizer.h), chat templates
+//   (chat_template.h).
 // Threads: immutable after Create; every method from any thread.
-// Cost: encoding is n log n at worst and near linear on ordinary text; no state grows with use. Transient
-//   memory is about 50 bytes per byte of the longest piece between two borders of the pre-tokeniser.
+// Cost: encoding is n log n at worst and near linear on ordinary text; no state grows with use.
+//   Transient memory is about 50 bytes per byte of the longest piece between two borders of the
+//   pre-tokeniser.
 #pragma once
 
 #include <array>
@@ -27,27 +29,28 @@ namespace tandem {
 struct EncodeOptions {
   // Adds bos and eos where the vocabulary says so (Vocabulary::add_bos, add_eos).
   bool add_special = false;
-  // Turns the text of control tokens ("<|im_end|>") into those tokens. Off: it is text like any other,
-  // which is what users' words need. User-defined tokens are found in either case.
+  // Turns the text of control tokens ("<|im_end|>") into those tokens. Off: it is text like any
+  // other, which is what users' words need. User-defined tokens are found in either case.
   bool parse_special = false;
 };
 
 class Tokenizer {
  public:
-  // Checks `vocabulary` (ValidateVocabulary, merges that resolve). UNIMPLEMENTED names a model kind or
-  // pre-tokeniser that is not supported; other errors say which entry is wrong.
+  // Checks `vocabulary` (ValidateVocabulary, merges that resolve). UNIMPLEMENTED names a model kind
+  // or pre-tokeniser that is not supported; other errors say which entry is wrong.
   static Result<std::unique_ptr<Tokenizer>> Create(Vocabulary vocabulary);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Never fails. Damaged UTF-8 counts as U+FFFD, one for each maximal subpart, as if the bytes had been
-  // decoded with replacement first. A byte for which the vocabulary has no token (SmolLM2's has none for
-  // 21 of the 256, most of which no UTF-8 text contains) yields nothing, as in the reference.
+  // Never fails. Damaged UTF-8 counts as U+FFFD, one for each maximal subpart, as if the bytes had
+  // been decoded with replacement first. A byte for which the vocabulary has no token (SmolLM2's
+  // has none for 21 of the 256, most of which no UTF-8 text contains) yields nothing, as in the
+  // reference.
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const;
 
-  // The bytes that a token stands for: not necessarily whole characters; empty for an id outside the
-  // vocabulary. For control tokens their literal text.
+  // The bytes that a token stands for: not necessarily whole characters; empty for an id outside
+  // the vocabulary. For control tokens their literal text.
   std::string_view TokenBytes(TokenId token) const;
 
   bool Contains(TokenId token) const {

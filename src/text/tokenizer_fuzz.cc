@@ -1,5 +1,5 @@
-// Any bytes as text: encoding and decoding give them back (with damaged UTF-8 replaced), and streams do not
-// depend on how they are cut.
+// Any bytes as text: encoding and decoding give them back (with damaged UTF-8 replaced), and
+// streams do not depend on how they are cut.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -164,8 +164,8 @@ TEST(Bpe, AgreesWithItsDefinitionOnRandomVocabularies) {
   }
 }
 
-// Hostile texts must not be quadratic: 1 MiB of one thing takes well under a second in a release build;
-// a quadratic merge of a million symbols would take hours.
+// Hostile texts must not be quadratic: 1 MiB of one thing takes well under a second in a release
+// build; a quadratic merge of a million symbols would take hours.
 TEST_F(TokenizerTest, HostileTextsTakeAboutLinearTime) {
   for (const std::string_view unit : {"a", " ", "7", "\u0301", "'", "<|end|", "\xFF", "\u4E2D"}) {
     std::string text;

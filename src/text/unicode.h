@@ -1,7 +1,8 @@
 // What: UTF-8 and the few Unicode properties that text processing needs: decoding with replacement,
-//   general categories as the tokenizers' regular expressions use them, Python's notion of white space.
-// Not here: normal forms and case mapping (no caller of this module needs the former yet; the latter is
-//   jinja/casing.h).
+//   general categories as the tokenizers' regular expressions use them, Python's notion of white
+//   space.
+// Not here: normal forms and case mapping (no caller of this module needs the former yet; the
+//   latter is jinja/casing.h).
 // Threads: pure functions.
 // Cost: category look-ups are one table access; ASCII never leaves this file's own table.
 #pragma once

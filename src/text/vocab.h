@@ -1,4 +1,5 @@
-// What: Vocabulary: everything a model file says about its tokens, as a plain value that a loader fills in.
+// What: Vocabulary: everything a model file says about its tokens, as a plain value that a loader
+//   fills in.
 // Not here: reading files (module `model`), encoding and decoding (tokenizer.h).
 // Threads: a value.
 // Invariants: none until ValidateVocabulary() says OK; what it checks is listed there.
@@ -63,16 +64,18 @@ inline constexpr size_t kMaxVocabSize = size_t{1} << 22;
 inline constexpr size_t kMaxMerges = size_t{1} << 23;
 // Stored bytes of one token; the longest public ones have a few hundred (runs of spaces).
 inline constexpr size_t kMaxTokenBytes = size_t{1} << 14;
-// Stored bytes of one control or user-defined token. Every position of a text may be compared with that
-// many bytes, so this bounds the cost of a hostile vocabulary.
+// Stored bytes of one control or user-defined token. Every position of a text may be compared with
+// that many bytes, so this bounds the cost of a hostile vocabulary.
 inline constexpr size_t kMaxSpecialTokenBytes = 512;
-// Stored bytes of all control and user-defined tokens together; their trie takes about 50 times as much.
+// Stored bytes of all control and user-defined tokens together; their trie takes about 50 times as
+// much.
 inline constexpr size_t kMaxSpecialBytes = size_t{1} << 20;
 
-// What holds for every kind of vocabulary: at least one token, sizes within the limits above, tokens not
-// empty and all different, parallel arrays of equal length, ids inside the vocabulary, a bos (eos) where
-// add_bos (add_eos) wants one. INVALID_ARGUMENT or OUT_OF_RANGE otherwise, naming the entry. Merges are
-// checked where they are resolved (bpe.h). Does not modify. Cost: n log n in tokens.
+// What holds for every kind of vocabulary: at least one token, sizes within the limits above,
+// tokens not empty and all different, parallel arrays of equal length, ids inside the vocabulary, a
+// bos (eos) where add_bos (add_eos) wants one. INVALID_ARGUMENT or OUT_OF_RANGE otherwise, naming
+// the entry. Merges are checked where they are resolved (bpe.h). Does not modify. Cost: n log n in
+// tokens.
 Status ValidateVocabulary(const Vocabulary& vocabulary);
 
 }  // namespace tandem

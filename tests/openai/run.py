@@ -1,7 +1,8 @@
 """Runs test_client.py against `tandem serve`, then checks how the server ends.
 
 Usage: run.py TANDEM_BINARY MODEL_FILE [more arguments of `tandem serve`]
-Environment: TANDEM_OPENAI_PYTHON, an interpreter that has the package `openai`; without it, exit 77 (skipped).
+Environment: TANDEM_OPENAI_PYTHON, an interpreter that has the package `openai`; without it, exit 77
+(skipped).
 """
 
 import http.client
@@ -46,8 +47,9 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request("GET", "/v1/models")
         model = json.loads(connection.getresponse().read())["data"][0]["id"]
-        body = {"model": model, "stream": True, "max_tokens": max_tokens, "temperature": 1.5, "seed": 3,
-                "messages": [{"role": "user", "content": "Write a very long story. Do not stop."}]}
+        story = {"role": "user", "content": "Write a very long story. Do not stop."}
+        body = {"model": model, "stream": True, "max_tokens": max_tokens, "temperature": 1.5,
+                "seed": 3, "messages": [story]}
         connection.request("POST", "/v1/chat/completions", json.dumps(body))
         response = connection.getresponse()
         response.readline()

@@ -49,21 +49,19 @@ std::string TestConfig::ToText() const {
 ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
   const GgufFile file = Must(GgufFile::Open(RealFileSystem(), config.model_path));
   spec_ = Must(SpecFromGguf(file));
-  RankShape shape;
-  shape.spec = spec_;
-  shape.numerics = config.numerics;
-  shape.tokens_per_block = config.block_tokens;
-  shape.num_slots = kNumSlots;
-  shape.max_context = config.max_context;
-  shape.max_in_flight = config.pipeline_depth + 1;
-  shape.num_threads = config.threads;
-  shape.slab = config.slab;
+  shape_.spec = spec_;
+  shape_.numerics = config.numerics;
+  shape_.tokens_per_block = config.block_tokens;
+  shape_.num_slots = kNumSlots;
+  shape_.max_context = config.max_context;
+  shape_.max_in_flight = config.pipeline_depth + 1;
+  shape_.num_threads = config.threads;
+  shape_.slab = config.slab;
   const auto groups =
       Must(MakeStateGroups(spec_, config.numerics, config.block_tokens, {0, config.world}));
   for (const StateGroup& group : groups) {
-    num_blocks_.push_back(static_cast<int32_t>(group.BlocksFor(config.max_context)) * kNumSlots);
+    shape_.num_blocks.push_back(static_cast<int32_t>(group.BlocksFor(config.max_context)) * kNumSlots);
   }
-  shape.num_blocks = num_blocks_;
 
   std::vector<Device*> devices;
   for (int32_t rank = 0; rank < config.world; ++rank) {
@@ -77,16 +75,20 @@ ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
   if (config.world > 1) {
     group_ = Must(InProcessGroup::Create(devices, int64_t{config.slab.max_tokens} * spec_.hidden_dim));
   }
-  std::vector<RankConfig> ranks;
-  for (size_t rank = 0; rank < devices.size(); ++rank) {
-    Communicator* communicator = &single_;
-    if (group_ != nullptr) communicator = group_->communicator(static_cast<int32_t>(rank));
-    ranks.push_back({devices[rank], weights_[rank].get(), communicator});
-  }
-  executor_ = Must(DeviceExecutor::Create(ranks, shape));
+  executor_ = NewExecutor();
 }
 
 ModelUnderTest::~ModelUnderTest() = default;
+
+std::unique_ptr<DeviceExecutor> ModelUnderTest::NewExecutor() {
+  std::vector<RankConfig> ranks;
+  for (size_t rank = 0; rank < devices_.size(); ++rank) {
+    Communicator* communicator = &single_;
+    if (group_ != nullptr) communicator = group_->communicator(static_cast<int32_t>(rank));
+    ranks.push_back({devices_[rank].get(), weights_[rank].get(), communicator});
+  }
+  return Must(DeviceExecutor::Create(ranks, shape_));
+}
 
 StepResult ModelUnderTest::RunPlan(const StepPlan& plan) {
   const Status status = executor_->Submit(plan);
@@ -108,12 +110,12 @@ std::vector<float> ModelUnderTest::Logits(const std::vector<TokenId>& tokens, in
     plan.step = StepId(++last_step_);
     if (begin == 0) {
       plan.joins.push_back({slot, RequestId(1), 0, {}});
-      for (size_t g = 0; g < num_blocks_.size(); ++g) {  // blocks in descending order: not the identity
+      for (size_t g = 0; g < shape_.num_blocks.size(); ++g) {  // blocks in descending order: not the identity
         const int32_t needed =
             static_cast<int32_t>(tokens.size() + static_cast<size_t>(config_.block_tokens) - 1) /
             config_.block_tokens;
         for (int32_t b = 0; b < needed; ++b) {
-          plan.appends.push_back({slot, GroupId(static_cast<int32_t>(g)), BlockId(num_blocks_[g] - 1 - b)});
+          plan.appends.push_back({slot, GroupId(static_cast<int32_t>(g)), BlockId(shape_.num_blocks[g] - 1 - b)});
         }
       }
     }
@@ -140,7 +142,7 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(const std::vector<Tes
   EngineConfig config;
   const auto groups =
       Must(MakeStateGroups(spec_, config_.numerics, config_.block_tokens, {0, config_.world}));
-  for (size_t g = 0; g < groups.size(); ++g) config.groups.push_back({groups[g], num_blocks_[g]});
+  for (size_t g = 0; g < groups.size(); ++g) config.groups.push_back({groups[g], shape_.num_blocks[g]});
   config.context_length = config_.max_context;
   config.vocab_size = spec_.vocab_size;
   config.pipeline_depth = config_.pipeline_depth;
@@ -148,7 +150,8 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(const std::vector<Tes
   config.token_budget = std::max(config_.chunk_tokens, kNumSlots);
   config.chunk_tokens = config_.chunk_tokens;
   CollectTokens sink(requests.size());
-  const std::unique_ptr<Engine> engine = Must(Engine::Create(config, executor_.get(), &sink));
+  const std::unique_ptr<DeviceExecutor> executor = NewExecutor();
+  const std::unique_ptr<Engine> engine = Must(Engine::Create(config, executor.get(), &sink));
   TimeNs now = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     Request request;
@@ -162,7 +165,7 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(const std::vector<Tes
   StepResult result;
   while (engine->HasWork() || engine->steps_in_flight() > 0) {
     engine->Advance(++now);
-    while (!executor_->Poll(&result)) std::this_thread::yield();
+    while (!executor->Poll(&result)) std::this_thread::yield();
     TANDEM_CHECK(engine->Handle({++now, ResultEvent{result}}).ok());
     TANDEM_CHECK(engine->CheckIntegrity().ok());
   }

@@ -44,6 +44,7 @@ class ModelUnderTest {
   ~ModelUnderTest();
 
   const ModelSpec& spec() const { return spec_; }
+  // Of Logits. Generate runs on an executor of its own, as an engine expects it: empty.
   DeviceExecutor& executor() { return *executor_; }
 
   // Logits after each of `tokens`, run in chunks of `chunk` tokens (0: in one piece). [tokens, vocab_size]
@@ -53,6 +54,7 @@ class ModelUnderTest {
   std::vector<std::vector<TokenId>> Generate(const std::vector<TestRequest>& requests);
 
  private:
+  std::unique_ptr<DeviceExecutor> NewExecutor();
   StepResult RunPlan(const StepPlan& plan);
 
   const TestConfig config_;
@@ -61,7 +63,7 @@ class ModelUnderTest {
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<InProcessGroup> group_;
   SingleRank single_;
-  std::vector<int32_t> num_blocks_;
+  RankShape shape_;
   std::unique_ptr<DeviceExecutor> executor_;
   uint64_t last_step_ = 0;
 };

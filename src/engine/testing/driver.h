@@ -1,5 +1,6 @@
-// What: EngineDriver: an Engine with a VerifyingExecutor and a recording sink, driven call by call; after each
-//   call it checks integrity, the executor's findings, and what the engine promises about preemption.
+// What: EngineDriver: an Engine with a VerifyingExecutor and a recording sink, driven call by call;
+//   after each call it checks integrity, the executor's findings, and what the engine promises
+//   about preemption.
 // Not here: the scripts (trace_test.cc), random inputs (engine_test.cc, engine_fuzz.cc).
 // Threads: one.
 #pragma once
@@ -59,7 +60,8 @@ class EngineDriver final : public EngineOutputSink {
   bool FinishStep() {
     if (!executor_.FinishOne(now_)) return false;
     EngineEvent event{now_, ResultEvent{}};
-    if (!executor_.Poll(&std::get<ResultEvent>(event.body).result)) Note(InternalError("no result"));
+    if (!executor_.Poll(&std::get<ResultEvent>(event.body).result))
+      Note(InternalError("no result"));
     Note(engine_->Handle(event));
     CheckAll();
     return true;
@@ -117,7 +119,8 @@ class EngineDriver final : public EngineOutputSink {
   void CheckAll() {
     Note(engine_->CheckIntegrity());
     if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
-    // Before those that ended in this call are forgotten: a victim may have given way to one of them.
+    // Before those that ended in this call are forgotten: a victim may have given way to one of
+    // them.
     for (RequestId id : live_) NotePreemption(id);
     std::erase_if(live_, [this](RequestId id) { return records_[id].finish.has_value(); });
   }

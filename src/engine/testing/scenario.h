@@ -1,5 +1,5 @@
-// What: RunScenario: bytes -> a small configuration and a sequence of arrivals, cancels, results and faults,
-//   run on an EngineDriver; the same for random tests and for the fuzzer.
+// What: RunScenario: bytes -> a small configuration and a sequence of arrivals, cancels, results
+//   and faults, run on an EngineDriver; the same for random tests and for the fuzzer.
 // Not here: fixed cases (engine_test.cc, tests/trace).
 // Threads: one.
 // Invariants: any bytes are a scenario; it ends by itself.
@@ -47,7 +47,8 @@ inline EngineConfig ScenarioConfig(ByteSource* bytes) {
   config.pipeline_depth = bytes->Next(3);
   config.groups = {PagedGroup(1 + bytes->Next(4), 4 + bytes->Next(40))};
   if (bytes->Next(2) == 1) {
-    config.groups.push_back(WindowGroup(1 + bytes->Next(3), 3 + bytes->Next(24), 1 + bytes->Next(9)));
+    config.groups.push_back(
+        WindowGroup(1 + bytes->Next(3), 3 + bytes->Next(24), 1 + bytes->Next(9)));
   }
   config.max_running = 1 + bytes->Next(5);
   config.token_budget = config.max_running + bytes->Next(16);
@@ -64,8 +65,8 @@ inline Request ScenarioRequest(ByteSource* bytes, uint64_t id, int32_t vocab) {
   request.id = RequestId(id);
   const int32_t prompt = bytes->Next(24);  // an empty one is refused
   for (int32_t i = 0; i < prompt; ++i) {
-    request.prompt.push_back(TokenId(static_cast<int32_t>((id * 7 + static_cast<uint64_t>(i)) %
-                                                          static_cast<uint64_t>(vocab))));
+    request.prompt.push_back(TokenId(
+        static_cast<int32_t>((id * 7 + static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocab))));
   }
   request.sampling.seed = static_cast<uint64_t>(bytes->Next(4));
   if (bytes->Next(3) == 0) request.max_output_tokens = bytes->Next(20);  // 0 is refused
@@ -112,12 +113,14 @@ inline ScenarioReport RunScenario(std::span<const uint8_t> input) {
   while (!bytes.empty() && driver.fault().ok()) {
     ScenarioStep(&bytes, &last_id, config.vocab_size, &driver, &report);
   }
-  // Each request runs at most 72 tokens and each is recomputed at most once per token of an older one.
+  // Each request runs at most 72 tokens and each is recomputed at most once per token of an older
+  // one.
   driver.Drain(static_cast<int64_t>(last_id + 1) * 72 * 72);
   report.fault = driver.fault();
   for (const auto& [id, record] : driver.records()) {
     driver.CheckAnswer(record);
-    report.finished += record.finish == FinishReason::kStop || record.finish == FinishReason::kLength;
+    report.finished +=
+        record.finish == FinishReason::kStop || record.finish == FinishReason::kLength;
     report.cancelled += record.finish == FinishReason::kCancelled;
     report.failed += record.finish == FinishReason::kFailed;
     report.preemptions += record.preemptions;

@@ -1,11 +1,12 @@
-// What: VerifyingExecutor: a StepExecutor for tests that "samples" a hash of the sequence's history and checks
-//   everything that a plan promises: order, slots, tokens, block tables, and that no block is handed out while a
-//   submitted step still touches it. Steps finish when the test says so. Also the two-group model that goes with
-//   it, and what a request's answer must be.
+// What: VerifyingExecutor: a StepExecutor for tests that "samples" a hash of the sequence's history
+//   and checks everything that a plan promises: order, slots, tokens, block tables, and that no
+//   block is handed out while a submitted step still touches it. Steps finish when the test says
+//   so. Also the two-group model that goes with it, and what a request's answer must be.
 // Not here: arithmetic, devices, time.
 // Threads: one.
-// Invariants: every state entry holds the hash of the tokens up to its position, and each row checks the entries
-//   that it may read; so a block that two sequences write, or that was lost or reused, is found by its content.
+// Invariants: every state entry holds the hash of the tokens up to its position, and each row
+//   checks the entries that it may read; so a block that two sequences write, or that was lost or
+//   reused, is found by its content.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +43,8 @@ inline TokenId FakeToken(uint64_t history_hash, const SamplingParams& sampling, 
 }
 
 // What `request` must answer when it runs alone, and whatever else runs.
-inline std::vector<TokenId> ExpectedAnswer(const Request& request, int32_t max_context, int32_t vocab) {
+inline std::vector<TokenId> ExpectedAnswer(const Request& request, int32_t max_context,
+                                           int32_t vocab) {
   std::vector<TokenId> answer;
   uint64_t hash = HashTokens(request.prompt);
   const int32_t room = max_context - static_cast<int32_t>(request.prompt.size());
@@ -188,8 +190,7 @@ class VerifyingExecutor final : public StepExecutor {
     for (const BlockAppend& append : plan.appends) {
       Slot& slot = SlotAt(append.slot);
       const auto group = static_cast<size_t>(append.group.value());
-      const int64_t offset =
-          int64_t{append.block.value()} * groups_.at(group).tokens_per_block;
+      const int64_t offset = int64_t{append.block.value()} * groups_.at(group).tokens_per_block;
       Check(slot.joined, "an empty slot gets a block");
       Check(offset >= 0 && offset < static_cast<int64_t>(state_[group].size()), "no such block");
       Check(!Touched(group, append.block.value()), "a block is handed out while a step touches it");
@@ -239,8 +240,9 @@ class VerifyingExecutor final : public StepExecutor {
     Check(group.BlocksFor(end) == static_cast<int64_t>(table.size()), "a block too many");
     for (int32_t p = begin; p < end; ++p) {
       const int32_t block = table[static_cast<size_t>(p / group.tokens_per_block)].value();
-      uint64_t& entry = state_[g][static_cast<size_t>(block * group.tokens_per_block +
-                                                      p % group.tokens_per_block)];
+      uint64_t& entry =
+          state_[g]
+                [static_cast<size_t>(block * group.tokens_per_block + p % group.tokens_per_block)];
       if (p >= row.position) entry = slot.hashes[static_cast<size_t>(p)];
       Check(entry == slot.hashes[static_cast<size_t>(p)], "a row reads another sequence's state");
       if (step->touched.empty() || step->touched.back() != std::pair(g, block)) {

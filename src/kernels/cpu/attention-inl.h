@@ -1,9 +1,11 @@
-// What: Attention: scores, softmax and weighted sums over paged state, split by split, and the merge of splits.
+// What: Attention: scores, softmax and weighted sums over paged state, split by split, and the
+//   merge of splits.
 // Not here: writing the state (rope-inl.h); which rows exist (the batch).
-// Threads: Attend's tasks write their tokens' and heads' results, MergeAttention's those of their tokens.
-// Invariants: as ref/ops_ref.h. How a row divides into tasks (by tiles of queries; by splits when rows are few) never
-//   shows: every split is reduced on its own and splits are merged in order. Positions beyond a query's own are never
-//   read into a result: a page may hold anything there.
+// Threads: Attend's tasks write their tokens' and heads' results, MergeAttention's those of their
+//   tokens.
+// Invariants: as ref/ops_ref.h. How a row divides into tasks (by tiles of queries; by splits when
+//   rows are few) never shows: every split is reduced on its own and splits are merged in order.
+//   Positions beyond a query's own are never read into a result: a page may hold anything there.
 #pragma once
 
 #include <limits>
@@ -11,10 +13,10 @@
 #include "base/check.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_region-inl.h"
 #include "kernels/cpu/math-inl.h"
 
-#include "kernels/cpu/isa_begin-inl.h"
-
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 // Query rows whose sums are in registers at a time.
@@ -22,7 +24,7 @@ inline constexpr int kRegisterRows = 4;
 
 // The pages of one layer and KV head of one sequence.
 struct HeadPages {
-  const std::byte* keys;    // of block 0
+  const std::byte* keys;  // of block 0
   const std::byte* values;
   int64_t block_bytes;
   int32_t per_block;
@@ -55,12 +57,12 @@ inline HeadPages PagesOf(const AttentionArgs& args, const BatchRow& row, int32_t
           args.batch.block_tables + row.table_begin};
 }
 
-// Queries of neighbouring tokens and heads that read the same KV head, and what is known of their results. Query row
-// i is token i / heads and head i % heads of the tile.
+// Queries of neighbouring tokens and heads that read the same KV head, and what is known of their
+// results. Query row i is token i / heads and head i % heads of the tile.
 struct QueryTile {
   int32_t rows;
   int32_t heads;
-  int32_t first_position;  // of the first token
+  int32_t first_position;                         // of the first token
   alignas(64) float q[kMaxHeadDim * kQueryRows];  // [dim][row], scaled
   alignas(64) float scores[kQueryRows * kAttentionSplit];
   alignas(64) float out[kQueryRows * kMaxHeadDim];
@@ -176,8 +178,8 @@ inline void Softmax(int32_t count, float* scores, float* max_out, float* sum_out
 
 // ---------------------------------------------------------------- weighted sums
 
-// dims [0, kVectors * 16) from `dim` on (fewer when `lanes` < 16 and kVectors is 1) of kRows query rows: over the
-// positions that all rows attend to together, then the rest row by row.
+// dims [0, kVectors * 16) from `dim` on (fewer when `lanes` < 16 and kVectors is 1) of kRows query
+// rows: over the positions that all rows attend to together, then the rest row by row.
 template <typename T, int kRows, int kVectors>
 inline void WeighVectors(const HeadPages& pages, int32_t begin, const int32_t* counts, int32_t dim,
                          int lanes, const float* weights, float* out) {
@@ -256,7 +258,8 @@ inline void Weigh(const HeadPages& pages, int32_t split, const QueryTile& tile, 
 
 // ---------------------------------------------------------------- splits
 
-// Reduces one split for all rows of the tile: max, sum and out of rows that attend to any of its positions.
+// Reduces one split for all rows of the tile: max, sum and out of rows that attend to any of its
+// positions.
 inline void ReduceSplit(const AttentionArgs& args, const HeadPages& pages, int32_t split,
                         QueryTile* tile, float* max, float* sum, float* out) {
   const int32_t longest = tile->Count(tile->rows - 1, split);
@@ -282,8 +285,8 @@ TANDEM_INLINE float ExpOf(float x) {
   return all[0];
 }
 
-// The next split joins the earlier ones. `dims` values; both arrays may be read and written up to the next
-// multiple of 16.
+// The next split joins the earlier ones. `dims` values; both arrays may be read and written up to
+// the next multiple of 16.
 inline void MergeSplit(float max, float sum, const float* out, int32_t dims, float* max_so_far,
                        float* sum_so_far, float* out_so_far) {
   const float top = max > *max_so_far ? max : *max_so_far;
@@ -329,14 +332,14 @@ inline void AttendAllSplits(const AttentionArgs& args, const AttentionTask& task
     ReduceSplit(args, pages, split, tile, next_max, next_sum, next_out);
     for (int32_t i = 0; i < tile->rows; ++i) {
       if (tile->Count(i, split) == 0) continue;
-      MergeSplit(next_max[i], next_sum[i], next_out + i * kMaxHeadDim, args.head_dim,
-                 tile->max + i, tile->sum + i, tile->out + i * kMaxHeadDim);
+      MergeSplit(next_max[i], next_sum[i], next_out + i * kMaxHeadDim, args.head_dim, tile->max + i,
+                 tile->sum + i, tile->out + i * kMaxHeadDim);
     }
   }
   for (int32_t i = 0; i < tile->rows; ++i) {
-    WriteHead(tile->out + i * kMaxHeadDim, tile->sum[i], args.head_dim,
-              FinishedHead(args, task.first_token + i / tile->heads,
-                           task.first_head + i % tile->heads));
+    WriteHead(
+        tile->out + i * kMaxHeadDim, tile->sum[i], args.head_dim,
+        FinishedHead(args, task.first_token + i / tile->heads, task.first_head + i % tile->heads));
   }
 }
 
@@ -346,9 +349,9 @@ inline void AttendOneSplit(const AttentionArgs& args, const AttentionTask& task,
   ReduceSplit(args, pages, task.split, tile, tile->max, tile->sum, tile->out);
   for (int32_t i = 0; i < tile->rows; ++i) {
     if (tile->Count(i, task.split) == 0) continue;
-    float* partial = PartialOf(args, task.first_partial + (i / tile->heads) * task.num_splits +
-                                         task.split,
-                               task.first_head + i % tile->heads);
+    float* partial =
+        PartialOf(args, task.first_partial + (i / tile->heads) * task.num_splits + task.split,
+                  task.first_head + i % tile->heads);
     partial[0] = tile->max[i];
     partial[1] = tile->sum[i];
     float* to = partial + kPartialHeader;
@@ -418,5 +421,4 @@ inline void MergeAttention(CpuTaskContext& context, const AttentionArgs& args) {
 }
 
 }  // namespace tandem::TANDEM_ISA
-
-#include "kernels/cpu/isa_end-inl.h"
+TANDEM_ISA_END

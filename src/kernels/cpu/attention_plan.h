@@ -1,8 +1,10 @@
-// What: how the rows of a batch divide into attention tasks, and where partial results lie in the scratch memory.
+// What: how the rows of a batch divide into attention tasks, and where partial results lie in the
+//   scratch memory.
 // Not here: arithmetic (attention-inl.h).
-// Threads: a plan belongs to one thread; threads that build one from the same arguments get the same.
-// Invariants: only rows of few tokens, in a batch of few tasks, are split along their positions; their tokens are at
-//   most kSplitTokensPerThread * threads, which bounds the scratch memory.
+// Threads: a plan belongs to one thread; threads that build one from the same arguments get the
+//   same.
+// Invariants: only rows of few tokens, in a batch of few tasks, are split along their positions;
+//   their tokens are at most kSplitTokensPerThread * threads, which bounds the scratch memory.
 // Cost: one pass over the rows; tasks and tokens must be asked for in ascending order.
 #pragma once
 
@@ -62,7 +64,7 @@ class AttentionPlan {
 
   const AttentionArgs& args_;
   int32_t heads_per_kv_ = 1;
-  int32_t heads_per_tile_ = 1;   // a KV head with many query heads is several tiles
+  int32_t heads_per_tile_ = 1;  // a KV head with many query heads is several tiles
   int32_t tiles_per_kv_ = 1;
   int32_t tokens_per_tile_ = 1;
   int32_t split_tokens_max_ = 0;  // 0: tasks are many, nothing is split
@@ -71,7 +73,8 @@ class AttentionPlan {
   RowWork work_;
 };
 
-// Where the f32 result of a head is finished: in the output, or in scratch when only 8-bit codes are wanted.
+// Where the f32 result of a head is finished: in the output, or in scratch when only 8-bit codes
+// are wanted.
 inline float* FinishedHead(const AttentionArgs& args, int32_t token, int32_t head) {
   float* base = args.out.f32 != nullptr ? args.out.f32 : args.scratch;
   return base + (int64_t{token} * args.num_heads + head) * args.head_dim;

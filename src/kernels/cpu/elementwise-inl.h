@@ -1,4 +1,5 @@
-// What: the ops that pass over their data once: Embed, GatherRows, RmsNorm, SiluMul, Add, CopyBlocks.
+// What: the ops that pass over their data once: Embed, GatherRows, RmsNorm, SiluMul, Add,
+//   CopyBlocks.
 // Not here: matrix products, attention.
 // Threads: as CpuStream kernels: each task writes its own part of the output.
 // Invariants: as ref/ops_ref.h.
@@ -9,10 +10,10 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_region-inl.h"
 #include "kernels/cpu/math-inl.h"
 
-#include "kernels/cpu/isa_begin-inl.h"
-
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 // Columns of one task where a single row is split: about a microsecond of work.
@@ -20,8 +21,7 @@ inline constexpr int32_t kColumnsPerTask = 512;
 
 inline void Embed(CpuTaskContext& context, const EmbedArgs& args) {
   for (int64_t t; (t = context.NextTask(args.num_tokens)) >= 0;) {
-    UnpackRow(args.table, args.token_table[args.token_index[t]],
-              args.out + t * args.table.cols);
+    UnpackRow(args.table, args.token_table[args.token_index[t]], args.out + t * args.table.cols);
   }
 }
 
@@ -111,5 +111,4 @@ inline void CopyBlocks(CpuTaskContext& context, const CopyBlocksArgs& args) {
 }
 
 }  // namespace tandem::TANDEM_ISA
-
-#include "kernels/cpu/isa_end-inl.h"
+TANDEM_ISA_END

@@ -1,8 +1,7 @@
 #if defined(__x86_64__)
 #define TANDEM_ISA avx2
+#define TANDEM_ISA_SIMD "kernels/cpu/simd_avx2-inl.h"
 #define TANDEM_ISA_TARGET "avx2,fma,f16c"
-
-#include "kernels/cpu/simd_avx2-inl.h"
 
 #include "kernels/cpu/attention-inl.h"
 #include "kernels/cpu/elementwise-inl.h"
@@ -13,7 +12,7 @@ namespace tandem::avx2 {
 
 extern const internal::CpuKernels kKernels;
 const internal::CpuKernels kKernels = {
-    "avx2",   Embed,          GatherRows, RmsNorm, MatMul,     RopeStore,
+    "avx2", Embed,          GatherRows, RmsNorm, MatMul,     RopeStore,
     Attend, MergeAttention, SiluMul,    Add,     CopyBlocks,
 };
 

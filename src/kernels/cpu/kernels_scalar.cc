@@ -1,6 +1,5 @@
 #define TANDEM_ISA scalar
-
-#include "kernels/cpu/simd_scalar-inl.h"
+#define TANDEM_ISA_SIMD "kernels/cpu/simd_scalar-inl.h"
 
 #include "kernels/cpu/attention-inl.h"
 #include "kernels/cpu/elementwise-inl.h"
@@ -11,8 +10,8 @@ namespace tandem::scalar {
 
 extern const internal::CpuKernels kKernels;
 const internal::CpuKernels kKernels = {
-    "scalar",   Embed,          GatherRows, RmsNorm, MatMul,     RopeStore,
-    Attend, MergeAttention, SiluMul,    Add,     CopyBlocks,
+    "scalar", Embed,          GatherRows, RmsNorm, MatMul,     RopeStore,
+    Attend,   MergeAttention, SiluMul,    Add,     CopyBlocks,
 };
 
 }  // namespace tandem::scalar

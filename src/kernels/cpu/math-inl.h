@@ -1,5 +1,5 @@
 // What: exp, sin/cos, and the 8-bit form of activations, on vectors of sixteen lanes.
-// Not here: constants (kernels/numerics.h), primitives (simd_*-inl.h, included before this file).
+// Not here: constants (kernels/numerics.h), primitives (simd_*-inl.h).
 // Threads: pure functions.
 // Invariants: the same operations in the same order as ref/math_ref.h: equal bits.
 #pragma once
@@ -8,10 +8,11 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cpu/isa_region-inl.h"
+#include TANDEM_ISA_SIMD
 #include "kernels/numerics.h"
 
-#include "kernels/cpu/isa_begin-inl.h"
-
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 inline constexpr int kLanes = 16;
@@ -114,5 +115,4 @@ TANDEM_INLINE void EmitBlock(const Activation& out, int64_t row, int32_t col, Vf
 }
 
 }  // namespace tandem::TANDEM_ISA
-
-#include "kernels/cpu/isa_end-inl.h"
+TANDEM_ISA_END

@@ -9,11 +9,11 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_region-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "tensor/half.h"
 
-#include "kernels/cpu/isa_begin-inl.h"
-
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 // Tokens of one task: a tile's neighbouring tokens share cache lines, so one thread writes them.
@@ -61,8 +61,12 @@ inline void RotateHead(const Rotation& rotation, int32_t rope_dims, bool interle
   }
 }
 
-inline void StoreValue(float value, float* to) { *to = value; }
-inline void StoreValue(float value, uint16_t* to) { *to = FloatToHalf(value); }
+inline void StoreValue(float value, float* to) {
+  *to = value;
+}
+inline void StoreValue(float value, uint16_t* to) {
+  *to = FloatToHalf(value);
+}
 
 // One head's values of one token into its tile.
 template <typename T>
@@ -129,5 +133,4 @@ inline void RopeStore(CpuTaskContext& context, const RopeStoreArgs& args) {
 }
 
 }  // namespace tandem::TANDEM_ISA
-
-#include "kernels/cpu/isa_end-inl.h"
+TANDEM_ISA_END

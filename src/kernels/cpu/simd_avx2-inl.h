@@ -1,7 +1,8 @@
 // What: vectors of sixteen lanes on AVX2 with FMA and F16C, as two registers.
 // Not here: algorithms. The same names exist in simd_avx512-inl.h and simd_scalar-inl.h.
 // Threads: pure functions.
-// Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says which).
+// Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says
+//   which).
 #pragma once
 
 #include <immintrin.h>
@@ -10,8 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/isa_begin-inl.h"
+#include "kernels/cpu/isa_region-inl.h"
 
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 struct Vf {
@@ -23,17 +25,23 @@ struct Vi {
 
 // Sixteen registers: 8 hold the sums of four rows.
 inline constexpr int kTileRows = 4;
+inline constexpr int kWideRows = 4;
+inline constexpr int kWideGroups = 1;
 inline constexpr int kRowGroups = 2;
 inline constexpr int kScoreVectors = 1;
 // Vectors of an output head in flight per query row.
 inline constexpr int kValueVectors = 1;
 
-TANDEM_INLINE Vf Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+TANDEM_INLINE Vf Zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
 TANDEM_INLINE Vf Set1(float x) {
   const __m256 v = _mm256_set1_ps(x);
   return {v, v};
 }
-TANDEM_INLINE Vf Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+TANDEM_INLINE Vf Load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 TANDEM_INLINE void Store(float* p, Vf v) {
   _mm256_storeu_ps(p, v.lo);
   _mm256_storeu_ps(p + 8, v.hi);
@@ -55,15 +63,27 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
 }
-TANDEM_INLINE Vf Add(Vf a, Vf b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-TANDEM_INLINE Vf Sub(Vf a, Vf b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-TANDEM_INLINE Vf Mul(Vf a, Vf b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-TANDEM_INLINE Vf Div(Vf a, Vf b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Add(Vf a, Vf b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+TANDEM_INLINE Vf Sub(Vf a, Vf b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+TANDEM_INLINE Vf Mul(Vf a, Vf b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+TANDEM_INLINE Vf Div(Vf a, Vf b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
 TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-TANDEM_INLINE Vf Max(Vf a, Vf b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
-TANDEM_INLINE Vf Min(Vf a, Vf b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Max(Vf a, Vf b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+TANDEM_INLINE Vf Min(Vf a, Vf b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
 TANDEM_INLINE Vf Abs(Vf a) {
   const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
@@ -76,10 +96,18 @@ TANDEM_INLINE Vf IfLess(Vf a, Vf b, Vf yes, Vf no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
-TANDEM_INLINE Vi ToInt(Vf a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
-TANDEM_INLINE Vf ToFloat(Vi a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
-TANDEM_INLINE Vf AsFloat(Vi a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
-TANDEM_INLINE Vi AsInt(Vf a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+TANDEM_INLINE Vi ToInt(Vf a) {
+  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+TANDEM_INLINE Vf ToFloat(Vi a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+TANDEM_INLINE Vf AsFloat(Vi a) {
+  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+TANDEM_INLINE Vi AsInt(Vf a) {
+  return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
 TANDEM_INLINE Vi Set1(int32_t x) {
   const __m256i v = _mm256_set1_epi32(x);
   return {v, v};
@@ -172,8 +200,9 @@ TANDEM_INLINE __m256i DotNibbles(const __m256i* codes, const int8_t* x) {
   }
   return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 }
-// Codes 0 .. 255 would saturate 16 bits: the dot product of code - 128, as |code - 128| times x with its
-// sign, whose pairs are at most 2 * 128 * 127. The caller's init of -128 * sum(x) is already contained.
+// Codes 0 .. 255 would saturate 16 bits: the dot product of code - 128, as |code - 128| times x
+// with its sign, whose pairs are at most 2 * 128 * 127. The caller's init of -128 * sum(x) is
+// already contained.
 TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
@@ -189,7 +218,8 @@ TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
   }
   return sum;
 }
-// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 * sum(x).
+// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 *
+// sum(x).
 template <int kMaxCode>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   if constexpr (kMaxCode == 15) {
@@ -199,6 +229,24 @@ TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   }
 }
 
-}  // namespace tandem::TANDEM_ISA
+TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 64 * j), c.lo[j]);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 64 * j + 32), c.hi[j]);
+  }
+}
+// DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
+template <int kMaxCode, int kGroups, int kRows>
+TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
+                           const int32_t* init, Vi (&out)[kGroups][kRows]) {
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    const BlockCodes block = LoadBytes(codes[g]);
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) out[g][m] = DotBlock<kMaxCode>(block, x[m], init[m]);
+  }
+}
 
-#include "kernels/cpu/isa_end-inl.h"
+}  // namespace tandem::TANDEM_ISA
+TANDEM_ISA_END

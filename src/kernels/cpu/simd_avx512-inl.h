@@ -1,7 +1,8 @@
 // What: vectors of sixteen lanes on AVX-512 (F, BW, VL, DQ, VNNI): the primitives of kernels-inl.h.
 // Not here: algorithms. The same names exist in simd_avx2-inl.h and simd_scalar-inl.h.
 // Threads: pure functions.
-// Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says which).
+// Invariants: each primitive gives the same bits on every instruction set (simd_scalar-inl.h says
+//   which).
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -19,8 +20,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/isa_begin-inl.h"
+#include "kernels/cpu/isa_region-inl.h"
 
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 using Vf = __m512;
@@ -29,6 +31,9 @@ using Vi = __m512i;
 // Rows of activations that share one pass over the weights: 8 code vectors, 8 sums and their
 // temporaries fill the 32 registers.
 inline constexpr int kTileRows = 8;
+// Of many rows: 6 rows of 2 groups are 12 float and 12 integer sums.
+inline constexpr int kWideRows = 6;
+inline constexpr int kWideGroups = 2;
 // Groups of weights in flight for one row: enough independent sums to cover the latency of fma.
 inline constexpr int kRowGroups = 4;
 // Vectors of scores in flight per query row.
@@ -36,10 +41,18 @@ inline constexpr int kScoreVectors = 4;
 // Vectors of an output head in flight per query row.
 inline constexpr int kValueVectors = 4;
 
-TANDEM_INLINE Vf Zero() { return _mm512_setzero_ps(); }
-TANDEM_INLINE Vf Set1(float x) { return _mm512_set1_ps(x); }
-TANDEM_INLINE Vf Load(const float* p) { return _mm512_loadu_ps(p); }
-TANDEM_INLINE void Store(float* p, Vf v) { _mm512_storeu_ps(p, v); }
+TANDEM_INLINE Vf Zero() {
+  return _mm512_setzero_ps();
+}
+TANDEM_INLINE Vf Set1(float x) {
+  return _mm512_set1_ps(x);
+}
+TANDEM_INLINE Vf Load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+TANDEM_INLINE void Store(float* p, Vf v) {
+  _mm512_storeu_ps(p, v);
+}
 TANDEM_INLINE Vf Load(const uint16_t* half) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half)));
 }
@@ -52,28 +65,60 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bf16)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-TANDEM_INLINE Vf Add(Vf a, Vf b) { return _mm512_add_ps(a, b); }
-TANDEM_INLINE Vf Sub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
-TANDEM_INLINE Vf Mul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
-TANDEM_INLINE Vf Div(Vf a, Vf b) { return _mm512_div_ps(a, b); }
-TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) { return _mm512_fmadd_ps(a, b, c); }
-TANDEM_INLINE Vf Max(Vf a, Vf b) { return _mm512_max_ps(a, b); }
-TANDEM_INLINE Vf Min(Vf a, Vf b) { return _mm512_min_ps(a, b); }
-TANDEM_INLINE Vf Abs(Vf a) { return _mm512_abs_ps(a); }
+TANDEM_INLINE Vf Add(Vf a, Vf b) {
+  return _mm512_add_ps(a, b);
+}
+TANDEM_INLINE Vf Sub(Vf a, Vf b) {
+  return _mm512_sub_ps(a, b);
+}
+TANDEM_INLINE Vf Mul(Vf a, Vf b) {
+  return _mm512_mul_ps(a, b);
+}
+TANDEM_INLINE Vf Div(Vf a, Vf b) {
+  return _mm512_div_ps(a, b);
+}
+TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+TANDEM_INLINE Vf Max(Vf a, Vf b) {
+  return _mm512_max_ps(a, b);
+}
+TANDEM_INLINE Vf Min(Vf a, Vf b) {
+  return _mm512_min_ps(a, b);
+}
+TANDEM_INLINE Vf Abs(Vf a) {
+  return _mm512_abs_ps(a);
+}
 TANDEM_INLINE Vf Round(Vf a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 TANDEM_INLINE Vf IfLess(Vf a, Vf b, Vf yes, Vf no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
 }
-TANDEM_INLINE Vi ToInt(Vf a) { return _mm512_cvtps_epi32(a); }
-TANDEM_INLINE Vf ToFloat(Vi a) { return _mm512_cvtepi32_ps(a); }
-TANDEM_INLINE Vf AsFloat(Vi a) { return _mm512_castsi512_ps(a); }
-TANDEM_INLINE Vi AsInt(Vf a) { return _mm512_castps_si512(a); }
-TANDEM_INLINE Vi Set1(int32_t x) { return _mm512_set1_epi32(x); }
-TANDEM_INLINE Vi Add(Vi a, Vi b) { return _mm512_add_epi32(a, b); }
-TANDEM_INLINE Vi And(Vi a, Vi b) { return _mm512_and_si512(a, b); }
-TANDEM_INLINE Vi Xor(Vi a, Vi b) { return _mm512_xor_si512(a, b); }
+TANDEM_INLINE Vi ToInt(Vf a) {
+  return _mm512_cvtps_epi32(a);
+}
+TANDEM_INLINE Vf ToFloat(Vi a) {
+  return _mm512_cvtepi32_ps(a);
+}
+TANDEM_INLINE Vf AsFloat(Vi a) {
+  return _mm512_castsi512_ps(a);
+}
+TANDEM_INLINE Vi AsInt(Vf a) {
+  return _mm512_castps_si512(a);
+}
+TANDEM_INLINE Vi Set1(int32_t x) {
+  return _mm512_set1_epi32(x);
+}
+TANDEM_INLINE Vi Add(Vi a, Vi b) {
+  return _mm512_add_epi32(a, b);
+}
+TANDEM_INLINE Vi And(Vi a, Vi b) {
+  return _mm512_and_si512(a, b);
+}
+TANDEM_INLINE Vi Xor(Vi a, Vi b) {
+  return _mm512_xor_si512(a, b);
+}
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(Vi a) {
   return _mm512_slli_epi32(a, kBits);
@@ -82,7 +127,9 @@ template <int kBits>
 TANDEM_INLINE Vi ShiftRight(Vi a) {  // zeros come in
   return _mm512_srli_epi32(a, kBits);
 }
-TANDEM_INLINE Vi LoadInts(const void* p) { return _mm512_loadu_si512(p); }
+TANDEM_INLINE Vi LoadInts(const void* p) {
+  return _mm512_loadu_si512(p);
+}
 
 TANDEM_INLINE float ReduceAdd(Vf v) {
   const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -97,8 +144,7 @@ TANDEM_INLINE float ReduceMax(Vf v) {
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
 }
 TANDEM_INLINE int32_t ReduceAdd(Vi v) {
-  const __m256i a =
-      _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti32x8_epi32(v, 1));
+  const __m256i a = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti32x8_epi32(v, 1));
   __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
   b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4E));
   return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xB1)));
@@ -142,6 +188,36 @@ TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   return sum;
 }
 
-}  // namespace tandem::TANDEM_ISA
+TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) _mm512_storeu_si512(p + 64 * j, c.v[j]);
+}
+// DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
+template <int kMaxCode, int kGroups, int kRows>
+TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
+                           const int32_t* init, Vi (&out)[kGroups][kRows]) {
+  TANDEM_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    TANDEM_UNROLL
+    for (int g = 0; g < kGroups; ++g) out[g][m] = _mm512_set1_epi32(init[m]);
+  }
+  TANDEM_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    __m512i code[kGroups];
+    TANDEM_UNROLL
+    for (int g = 0; g < kGroups; ++g) code[g] = _mm512_loadu_si512(codes[g] + 64 * j);
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      int32_t four;
+      std::memcpy(&four, x[m] + 4 * j, 4);
+      const __m512i activation = _mm512_set1_epi32(four);
+      TANDEM_UNROLL
+      for (int g = 0; g < kGroups; ++g) {
+        out[g][m] = _mm512_dpbusd_epi32(out[g][m], code[g], activation);
+      }
+    }
+  }
+}
 
-#include "kernels/cpu/isa_end-inl.h"
+}  // namespace tandem::TANDEM_ISA
+TANDEM_ISA_END

@@ -11,10 +11,10 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/isa_region-inl.h"
 #include "tensor/half.h"
 
-#include "kernels/cpu/isa_begin-inl.h"
-
+TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 struct Vf {
@@ -25,30 +25,52 @@ struct Vi {
 };
 
 inline constexpr int kTileRows = 4;
+inline constexpr int kWideRows = 4;
+inline constexpr int kWideGroups = 1;
 inline constexpr int kRowGroups = 1;
 inline constexpr int kScoreVectors = 1;
 // Vectors of an output head in flight per query row.
 inline constexpr int kValueVectors = 1;
 
-#define TANDEM_LANES(Type, expression)                    \
-  Type out;                                               \
-  for (int i = 0; i < 16; ++i) out.x[i] = (expression);   \
+#define TANDEM_LANES(Type, expression)                  \
+  Type out;                                             \
+  for (int i = 0; i < 16; ++i) out.x[i] = (expression); \
   return out
 
-TANDEM_INLINE Vf Set1(float x) { TANDEM_LANES(Vf, x); }
-TANDEM_INLINE Vf Zero() { return Set1(0.0f); }
-TANDEM_INLINE Vf Load(const float* p) { TANDEM_LANES(Vf, p[i]); }
-TANDEM_INLINE void Store(float* p, const Vf& v) { std::memcpy(p, v.x, sizeof(v.x)); }
-TANDEM_INLINE Vf Load(const uint16_t* half) { TANDEM_LANES(Vf, HalfToFloat(half[i])); }
+TANDEM_INLINE Vf Set1(float x) {
+  TANDEM_LANES(Vf, x);
+}
+TANDEM_INLINE Vf Zero() {
+  return Set1(0.0f);
+}
+TANDEM_INLINE Vf Load(const float* p) {
+  TANDEM_LANES(Vf, p[i]);
+}
+TANDEM_INLINE void Store(float* p, const Vf& v) {
+  std::memcpy(p, v.x, sizeof(v.x));
+}
+TANDEM_INLINE Vf Load(const uint16_t* half) {
+  TANDEM_LANES(Vf, HalfToFloat(half[i]));
+}
 // Rounds to nearest even.
 TANDEM_INLINE void Store(uint16_t* half, const Vf& v) {
   for (int i = 0; i < 16; ++i) half[i] = FloatToHalf(v.x[i]);
 }
-TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) { TANDEM_LANES(Vf, BFloat16ToFloat(bf16[i])); }
-TANDEM_INLINE Vf Add(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] + b.x[i]); }
-TANDEM_INLINE Vf Sub(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] - b.x[i]); }
-TANDEM_INLINE Vf Mul(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] * b.x[i]); }
-TANDEM_INLINE Vf Div(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] / b.x[i]); }
+TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
+  TANDEM_LANES(Vf, BFloat16ToFloat(bf16[i]));
+}
+TANDEM_INLINE Vf Add(const Vf& a, const Vf& b) {
+  TANDEM_LANES(Vf, a.x[i] + b.x[i]);
+}
+TANDEM_INLINE Vf Sub(const Vf& a, const Vf& b) {
+  TANDEM_LANES(Vf, a.x[i] - b.x[i]);
+}
+TANDEM_INLINE Vf Mul(const Vf& a, const Vf& b) {
+  TANDEM_LANES(Vf, a.x[i] * b.x[i]);
+}
+TANDEM_INLINE Vf Div(const Vf& a, const Vf& b) {
+  TANDEM_LANES(Vf, a.x[i] / b.x[i]);
+}
 // a * b + c, rounded once.
 TANDEM_INLINE Vf Fma(const Vf& a, const Vf& b, const Vf& c) {
   TANDEM_LANES(Vf, std::fma(a.x[i], b.x[i], c.x[i]));
@@ -60,9 +82,13 @@ TANDEM_INLINE Vf Max(const Vf& a, const Vf& b) {
 TANDEM_INLINE Vf Min(const Vf& a, const Vf& b) {
   TANDEM_LANES(Vf, a.x[i] < b.x[i] ? a.x[i] : b.x[i]);
 }
-TANDEM_INLINE Vf Abs(const Vf& a) { TANDEM_LANES(Vf, std::fabs(a.x[i])); }
+TANDEM_INLINE Vf Abs(const Vf& a) {
+  TANDEM_LANES(Vf, std::fabs(a.x[i]));
+}
 // To the nearest integer, halves to even.
-TANDEM_INLINE Vf Round(const Vf& a) { TANDEM_LANES(Vf, std::nearbyint(a.x[i])); }
+TANDEM_INLINE Vf Round(const Vf& a) {
+  TANDEM_LANES(Vf, std::nearbyint(a.x[i]));
+}
 TANDEM_INLINE Vf IfLess(const Vf& a, const Vf& b, const Vf& yes, const Vf& no) {
   TANDEM_LANES(Vf, a.x[i] < b.x[i] ? yes.x[i] : no.x[i]);
 }
@@ -71,18 +97,32 @@ TANDEM_INLINE int32_t ToInt(float a) {
   if (!(a >= -0x1p31f && a < 0x1p31f)) return std::numeric_limits<int32_t>::min();
   return static_cast<int32_t>(std::nearbyint(a));
 }
-TANDEM_INLINE Vi ToInt(const Vf& a) { TANDEM_LANES(Vi, ToInt(a.x[i])); }
-TANDEM_INLINE Vf ToFloat(const Vi& a) { TANDEM_LANES(Vf, static_cast<float>(a.x[i])); }
-TANDEM_INLINE Vf AsFloat(const Vi& a) { TANDEM_LANES(Vf, std::bit_cast<float>(a.x[i])); }
-TANDEM_INLINE Vi AsInt(const Vf& a) { TANDEM_LANES(Vi, std::bit_cast<int32_t>(a.x[i])); }
-TANDEM_INLINE Vi Set1(int32_t x) { TANDEM_LANES(Vi, x); }
+TANDEM_INLINE Vi ToInt(const Vf& a) {
+  TANDEM_LANES(Vi, ToInt(a.x[i]));
+}
+TANDEM_INLINE Vf ToFloat(const Vi& a) {
+  TANDEM_LANES(Vf, static_cast<float>(a.x[i]));
+}
+TANDEM_INLINE Vf AsFloat(const Vi& a) {
+  TANDEM_LANES(Vf, std::bit_cast<float>(a.x[i]));
+}
+TANDEM_INLINE Vi AsInt(const Vf& a) {
+  TANDEM_LANES(Vi, std::bit_cast<int32_t>(a.x[i]));
+}
+TANDEM_INLINE Vi Set1(int32_t x) {
+  TANDEM_LANES(Vi, x);
+}
 // Modulo 2^32.
 TANDEM_INLINE Vi Add(const Vi& a, const Vi& b) {
-  TANDEM_LANES(Vi, static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) +
-                                        static_cast<uint32_t>(b.x[i])));
+  TANDEM_LANES(Vi,
+               static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) + static_cast<uint32_t>(b.x[i])));
 }
-TANDEM_INLINE Vi And(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] & b.x[i]); }
-TANDEM_INLINE Vi Xor(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] ^ b.x[i]); }
+TANDEM_INLINE Vi And(const Vi& a, const Vi& b) {
+  TANDEM_LANES(Vi, a.x[i] & b.x[i]);
+}
+TANDEM_INLINE Vi Xor(const Vi& a, const Vi& b) {
+  TANDEM_LANES(Vi, a.x[i] ^ b.x[i]);
+}
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(const Vi& a) {
   TANDEM_LANES(Vi, static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << kBits));
@@ -138,7 +178,8 @@ TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   std::memcpy(c.v, p, sizeof(c.v));
   return c;
 }
-// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 * sum(x).
+// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 *
+// sum(x).
 template <int kMaxCode>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   Vi sum = Set1(init);
@@ -150,6 +191,20 @@ TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   return sum;
 }
 
-}  // namespace tandem::TANDEM_ISA
+TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
+  std::memcpy(p, c.v, sizeof(c.v));
+}
+// DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
+template <int kMaxCode, int kGroups, int kRows>
+TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
+                           const int32_t* init, Vi (&out)[kGroups][kRows]) {
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    const BlockCodes block = LoadBytes(codes[g]);
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) out[g][m] = DotBlock<kMaxCode>(block, x[m], init[m]);
+  }
+}
 
-#include "kernels/cpu/isa_end-inl.h"
+}  // namespace tandem::TANDEM_ISA
+TANDEM_ISA_END

@@ -26,7 +26,9 @@ inline float Exp(float x) {
   return sum * std::bit_cast<float>((static_cast<uint32_t>(static_cast<int32_t>(n)) + 127u) << 23);
 }
 
-inline float Silu(float x) { return x / (1.0f + Exp(0.0f - x)); }
+inline float Silu(float x) {
+  return x / (1.0f + Exp(0.0f - x));
+}
 
 // Within 2e-7 of sin and cos of the exact product, for position < 2^24.
 inline void SinCos(float position, float frequency, float* sin, float* cos) {

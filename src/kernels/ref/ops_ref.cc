@@ -25,9 +25,13 @@ void EmitRow(const Activation& out, int64_t row, const float* values) {
   }
 }
 
-bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
+bool IsQuantized(DType dtype) {
+  return InfoOf(dtype).block_elements > 1;
+}
 
-uint32_t ByteAt(const std::byte* p, int64_t i) { return static_cast<uint32_t>(p[i]); }
+uint32_t ByteAt(const std::byte* p, int64_t i) {
+  return static_cast<uint32_t>(p[i]);
+}
 
 float HalfAt(const std::byte* p, int64_t i) {
   uint16_t half = 0;
@@ -52,8 +56,7 @@ Block BlockOf(const PackedMatrix& w, int32_t row, int32_t block) {
   Block out;
   for (int32_t c = 0; c < kActivationBlock; ++c) {
     if (w.dtype == DType::kQ8_0) {
-      out.codes[c] =
-          static_cast<int32_t>(ByteAt(codes, (c / 4 * kLanes + lane) * 4 + c % 4)) - 128;
+      out.codes[c] = static_cast<int32_t>(ByteAt(codes, (c / 4 * kLanes + lane) * 4 + c % 4)) - 128;
       continue;
     }
     const uint32_t both = ByteAt(codes, (c % 16 / 4 * kLanes + lane) * 4 + c % 4);
@@ -150,12 +153,10 @@ Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int3
   Partial p;
   p.max = -std::numeric_limits<float>::infinity();
   for (int32_t position = begin; position < end; ++position) {
-    const std::byte* tile =
-        TileOf(args.batch, args.state, token, position, args.layer, kv_head, 0);
+    const std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 0);
     float score = 0;
     for (int32_t d = 0; d < args.head_dim; ++d) {
-      const float key =
-          LoadStored(group.planes[0].dtype, tile, IndexInTile(group, 0, position, d));
+      const float key = LoadStored(group.planes[0].dtype, tile, IndexInTile(group, 0, position, d));
       score = std::fma(q[d] * args.scale, key, score);
     }
     p.max = score > p.max ? score : p.max;
@@ -166,8 +167,7 @@ Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int3
   for (int32_t position = begin; position < end; ++position) {
     const float weight = Exp(weights[static_cast<size_t>(position - begin)] - p.max);
     lanes[position % kLanes] += weight;
-    const std::byte* tile =
-        TileOf(args.batch, args.state, token, position, args.layer, kv_head, 1);
+    const std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 1);
     for (int32_t d = 0; d < args.head_dim; ++d) {
       const float value =
           LoadStored(group.planes[1].dtype, tile, IndexInTile(group, 1, position, d));
@@ -278,7 +278,8 @@ void Attention(const AttentionArgs& args) {
       }
       const float scale = 1.0f / all.sum;
       for (int32_t d = 0; d < args.head_dim; ++d) {
-        row[static_cast<size_t>(head * args.head_dim + d)] = all.out[static_cast<size_t>(d)] * scale;
+        row[static_cast<size_t>(head * args.head_dim + d)] =
+            all.out[static_cast<size_t>(d)] * scale;
       }
     }
     EmitRow(args.out, token, row.data());

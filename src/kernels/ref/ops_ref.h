@@ -1,4 +1,5 @@
-// What: every op in scalar code, one value after the other: the definition of the numbers of kernels/ops.h.
+// What: every op in scalar code, one value after the other: the definition of the numbers of
+//   kernels/ops.h.
 // Not here: speed, streams: each function returns when it is done. Arguments as in ops.h.
 // Threads: pure functions of their arguments' memory.
 #pragma once

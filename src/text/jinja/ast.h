@@ -1,8 +1,8 @@
 // What: the syntax tree of a template.
 // Not here: building it (parser.h), walking it (evaluator.h).
 // Threads: immutable once parsed.
-// Invariants: height is one more than the highest child's and at most kMaxTreeHeight, so recursion over a
-//   tree, its destruction included, is bounded. Builtins point to static tables.
+// Invariants: height is one more than the highest child's and at most kMaxTreeHeight, so recursion
+//   over a tree, its destruction included, is bounded. Builtins point to static tables.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,8 @@ struct Expr {
   ExprPtr inner;
 };
 
-// What an assignment or a loop assigns to: a name, an attribute of a namespace, or several of those.
+// What an assignment or a loop assigns to: a name, an attribute of a namespace, or several of
+// those.
 struct Target {
   std::string name;
   std::string attribute;

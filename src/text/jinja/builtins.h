@@ -1,9 +1,10 @@
-// What: the filters, tests, methods and functions a template may use, as tables of names, parameters and
-//   bodies. The parser looks them up, so that an unknown one is an error before anything is rendered.
+// What: the filters, tests, methods and functions a template may use, as tables of names,
+//   parameters and bodies. The parser looks them up, so that an unknown one is an error before
+//   anything is rendered.
 // Not here: what is syntax rather than a function of values (map, select, namespace: parser.h).
 // Threads: immutable tables, pure bodies.
-// Based on: Jinja's list of builtin filters and tests, Python's str and dict; tojson as Hugging Face defines
-//   it (json.dumps with ensure_ascii off).
+// Based on: Jinja's list of builtin filters and tests, Python's str and dict; tojson as Hugging
+//   Face defines it (json.dumps with ensure_ascii off).
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@
 
 namespace tandem::jinja {
 
-// [0] is the subject (receiver of a method), where there is one; then the parameters in the order of the
-// table; an absent one is none.
+// [0] is the subject (receiver of a method), where there is one; then the parameters in the order
+// of the table; an absent one is none.
 using Arguments = std::span<const std::optional<Value>>;
 
 struct Builtin {
@@ -42,8 +43,8 @@ const Builtin* FindTest(std::string_view name);
 const Builtin* FindMethod(std::string_view name);
 const Builtin* FindFunction(std::string_view name);
 
-// Whether Python's type of `v` has an attribute of this name, which then hides a dict's key. Reading it
-// without a call gives a Callable.
+// Whether Python's type of `v` has an attribute of this name, which then hides a dict's key.
+// Reading it without a call gives a Callable.
 bool HasPythonAttribute(const Value& v, std::string_view name);
 
 // Calls a method on a receiver of its kind; fails otherwise.

@@ -1,7 +1,8 @@
 // What: TokenCursor: a position in a template's tokens, and the first error of parsing.
 // Not here: grammar (expression_parser.h, parser.cc).
 // Threads: belongs to one thread.
-// Invariants: after the first error the cursor stands on the last token, which ends every loop of the grammar.
+// Invariants: after the first error the cursor stands on the last token, which ends every loop of
+//   the grammar.
 #pragma once
 
 #include <fmt/format.h>

@@ -28,8 +28,8 @@ class Evaluator {
   // What ended a block early.
   enum class Flow { kNext, kBreak, kContinue };
 
-  // Names are looked up from the innermost scope outwards; a loop's body and a block assignment have their
-  // own, `if` has none.
+  // Names are looked up from the innermost scope outwards; a loop's body and a block assignment
+  // have their own, `if` has none.
   using Scope = Variables;
 
   Flow Run(const Block& block, std::string& out);

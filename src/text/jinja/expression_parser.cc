@@ -474,8 +474,8 @@ bool ExpressionParser::AtBareArgument() const {
   }
 }
 
-// The text of a constant string; none, with an error, for anything else: what a template applies to each
-// item must be known when it is loaded.
+// The text of a constant string; none, with an error, for anything else: what a template applies to
+// each item must be known when it is loaded.
 std::optional<std::string> ExpressionParser::TakeConstantString(const Expr* e,
                                                                 std::string_view what, int line) {
   if (e != nullptr && e->kind == ExprKind::kConstant && e->value.is_string())

@@ -1,13 +1,13 @@
 // What: Template: a small Jinja interpreter for chat templates.
-// Not here: what a chat template is given (chat_template.h); the parts of Jinja that no chat template uses
-//   (inheritance, includes, macros, auto-escaping, raw blocks). What is not supported is an error when the
-//   template is loaded, never a wrong text.
+// Not here: what a chat template is given (chat_template.h); the parts of Jinja that no chat
+//   template uses (inheritance, includes, macros, auto-escaping, raw blocks). What is not supported
+//   is an error when the template is loaded, never a wrong text.
 // Threads: immutable after Create; Render from any thread.
-// Cost: bounded by Limits, whatever the template and its variables. Transient memory of Create is about 50
-//   bytes per byte of source.
-// Based on: Jinja 3.1's documentation and behaviour with trim_blocks, lstrip_blocks and the loop controls,
-//   which is how Hugging Face renders chat templates. Differences: integers have 64 bits, dict keys are
-//   strings, and both are errors beyond that.
+// Cost: bounded by Limits, whatever the template and its variables. Transient memory of Create is
+//   about 50 bytes per byte of source.
+// Based on: Jinja 3.1's documentation and behaviour with trim_blocks, lstrip_blocks and the loop
+//   controls, which is how Hugging Face renders chat templates. Differences: integers have 64 bits,
+//   dict keys are strings, and both are errors beyond that.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
 class Template {
  public:
-  // INVALID_ARGUMENT for a syntax error, UNIMPLEMENTED for a construct that is not supported (named, with
-  // its line), OUT_OF_RANGE beyond the limits of size and nesting.
+  // INVALID_ARGUMENT for a syntax error, UNIMPLEMENTED for a construct that is not supported
+  // (named, with its line), OUT_OF_RANGE beyond the limits of size and nesting.
   static Result<Template> Create(std::string_view source);
 
   ~Template();
@@ -36,8 +36,9 @@ class Template {
 
   using Variables = std::vector<std::pair<std::string, Value>>;
 
-  // The text for these variables. INVALID_ARGUMENT where Python would raise (raise_exception included),
-  // OUT_OF_RANGE beyond `limits`, UNIMPLEMENTED for an operand that is not supported; each with the line.
+  // The text for these variables. INVALID_ARGUMENT where Python would raise (raise_exception
+  // included), OUT_OF_RANGE beyond `limits`, UNIMPLEMENTED for an operand that is not supported;
+  // each with the line.
   Result<std::string> Render(Variables variables, const Limits& limits = {}) const;
 
  private:

@@ -148,7 +148,8 @@ class Lexer {
     EndTag(2, sign, /*trims_newline=*/true);
   }
 
-  // Consumes a closing delimiter of `bytes` bytes that `sign` stands before, and the white space it trims.
+  // Consumes a closing delimiter of `bytes` bytes that `sign` stands before, and the white space it
+  // trims.
   void EndTag(size_t bytes, char sign, bool trims_newline) {
     size_t end = pos_ + bytes;
     if (sign == '-') {

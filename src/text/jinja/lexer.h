@@ -1,5 +1,5 @@
-// What: the tokens of a template's source, with white space trimmed as Hugging Face renders templates
-//   (trim_blocks and lstrip_blocks on, the source's one last newline dropped).
+// What: the tokens of a template's source, with white space trimmed as Hugging Face renders
+//   templates (trim_blocks and lstrip_blocks on, the source's one last newline dropped).
 // Not here: grammar (parser.h).
 // Threads: pure function.
 // Cost: linear in the source.
@@ -37,8 +37,8 @@ struct Token {
   double number = 0;
 };
 
-// The last token is kEnd. INVALID_ARGUMENT with the line for what is no token; UNIMPLEMENTED for parts of the
-// syntax that are left out. Requires valid UTF-8.
+// The last token is kEnd. INVALID_ARGUMENT with the line for what is no token; UNIMPLEMENTED for
+// parts of the syntax that are left out. Requires valid UTF-8.
 Result<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace tandem::jinja

@@ -1,4 +1,5 @@
-// Methods of strings and dicts, and the global functions: bodies and tables, declared in builtins.h.
+// Methods of strings and dicts, and the global functions: bodies and tables, declared in
+// builtins.h.
 #include <algorithm>
 #include <charconv>
 #include <ctime>

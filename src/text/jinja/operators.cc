@@ -143,9 +143,11 @@ Value Repeat(Runtime& rt, const Value& sequence, int64_t count) {
   }
   if (unit == 0) return sequence;
   if (sequence.is_string()) {
+    const std::string& text = sequence.as_string();
+    if (unit == 1) return rt.String(std::string(static_cast<size_t>(count), text[0]));
     std::string out;
     out.reserve(unit * static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) out += sequence.as_string();
+    for (int64_t i = 0; i < count; ++i) out += text;
     return rt.String(std::move(out));
   }
   const List& list = sequence.as_list();

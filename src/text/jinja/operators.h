@@ -1,5 +1,5 @@
-// What: Python's operators on values: arithmetic, comparison, membership, subscripts, slices, and Jinja's
-//   attribute look-up.
+// What: Python's operators on values: arithmetic, comparison, membership, subscripts, slices, and
+//   Jinja's attribute look-up.
 // Not here: `and`, `or`, `not`, which decide what is evaluated (evaluator.h).
 // Threads: pure but for the Runtime, which belongs to one thread.
 // Invariants: integers have 64 bits; a result beyond them is an error, never a wrapped number.
@@ -21,7 +21,8 @@ bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b);
 Value Negate(Runtime& rt, const Value& v);
 Value Plus(Runtime& rt, const Value& v);
 
-// object.name: an attribute of Python's type, else a dict's key, else undefined. Fails on undefined.
+// object.name: an attribute of Python's type, else a dict's key, else undefined. Fails on
+// undefined.
 Value Attribute(Runtime& rt, const Value& object, std::string_view name);
 // object[index]: an item, else an attribute, else undefined. Fails on undefined.
 Value Subscript(Runtime& rt, const Value& object, const Value& index);

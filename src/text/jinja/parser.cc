@@ -19,8 +19,8 @@ class Parser {
   Block Run() { return ParseBlock({}); }
 
  private:
-  // Statements up to a tag named in `ends`, whose name is left at the cursor; with no ends, to the end of
-  // the template.
+  // Statements up to a tag named in `ends`, whose name is left at the cursor; with no ends, to the
+  // end of the template.
   Block ParseBlock(std::initializer_list<std::string_view> ends) {
     const TokenCursor::Nested nested(cursor_);
     Block block;

@@ -98,8 +98,9 @@ std::string Runtime::Str(const Value& v) {
 bool Runtime::Equal(const Value& a, const Value& b) {
   int64_t left = steps_left_;
   const bool equal = Equals(a, b, &left);
-  Charge(steps_left_ - left);
-  return equal && left > 0;
+  // With nothing left the answer is not known: one step more than there are makes that an error.
+  Charge(left > 0 ? steps_left_ - left : steps_left_ + 1);
+  return equal && ok();
 }
 
 bool Runtime::Less(const Value& a, const Value& b) {

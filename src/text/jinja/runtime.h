@@ -1,9 +1,9 @@
-// What: Runtime: one rendering's limits and first error. Everything that makes a template's values grow goes
-//   through it, so that time and memory are bounded whatever the template and its input.
+// What: Runtime: one rendering's limits and first error. Everything that makes a template's values
+//   grow goes through it, so that time and memory are bounded whatever the template and its input.
 // Not here: the walk over the syntax tree (evaluator.h).
 // Threads: belongs to one rendering.
-// Invariants: after the first Fail() ok() stays false. Code may go on with undefined values for a moment, but
-//   every loop asks ok() or Charge().
+// Invariants: after the first Fail() ok() stays false. Code may go on with undefined values for a
+//   moment, but every loop asks ok() or Charge().
 // Cost: a charge is an addition and a comparison.
 #pragma once
 
@@ -43,7 +43,8 @@ class Runtime {
   // The template line that errors name from now on.
   void set_line(int line) { line_ = line; }
 
-  // Keeps the first error, with the line before its text. Returns undefined, for `return rt.Fail(...)`.
+  // Keeps the first error, with the line before its text. Returns undefined, for `return
+  // rt.Fail(...)`.
   Value Fail(const Status& error);
   // The errors that Python raises; the caller's input does not fit the template.
   template <typename... Args>
@@ -68,7 +69,8 @@ class Runtime {
   bool Equal(const Value& a, const Value& b);
   // Python's a < b: numbers, strings, and lists of those; fails for others.
   bool Less(const Value& a, const Value& b);
-  // What iterating over `v` gives: items, keys of a dict, characters of a string, nothing for undefined.
+  // What iterating over `v` gives: items, keys of a dict, characters of a string, nothing for
+  // undefined.
   std::shared_ptr<const List> Items(const Value& v);
   // len(v).
   int64_t Length(const Value& v);

@@ -11,7 +11,8 @@
 namespace tandem::jinja {
 namespace {
 
-// Needles up to this many bytes are searched for naively, which costs at most as many comparisons per byte.
+// Needles up to this many bytes are searched for naively, which costs at most as many comparisons
+// per byte.
 constexpr size_t kNaiveNeedleBytes = 32;
 
 // Knuth, Morris and Pratt: length of the longest proper border of every prefix.
@@ -107,8 +108,8 @@ void AppendUpper(std::string& out, char32_t c) {
   }
 }
 
-// Upper case for the first letter of a word: a character that becomes several has only the first of them
-// in upper case, unless it has a title form of its own.
+// Upper case for the first letter of a word: a character that becomes several has only the first of
+// them in upper case, unless it has a title form of its own.
 void AppendTitle(std::string& out, char32_t c) {
   const SpecialUpper* const special = c < 0x80 ? nullptr : FindSpecialUpper(c);
   const char32_t simple = SimpleTitle(c);
@@ -125,7 +126,8 @@ constexpr char32_t kCapitalSigma = 0x3A3;
 constexpr char32_t kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalIWithDot = 0x130;
 
-// Letters with a case, also those (Roman numerals, circled letters) that Unicode does not count as letters.
+// Letters with a case, also those (Roman numerals, circled letters) that Unicode does not count as
+// letters.
 bool IsCased(char32_t c) {
   if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   if (c == 0xAA || c == 0xBA) return true;
@@ -149,8 +151,8 @@ bool IsCaseIgnorable(char32_t c) {
   }
 }
 
-// For each capital sigma's byte offset in turn: is it the last letter of a word? One pass over the text,
-// so that a text of nothing but sigmas and marks stays linear.
+// For each capital sigma's byte offset in turn: is it the last letter of a word? One pass over the
+// text, so that a text of nothing but sigmas and marks stays linear.
 std::vector<bool> FinalSigmas(std::string_view text) {
   std::vector<bool> is_final;
   bool after_cased = false;

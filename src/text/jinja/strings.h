@@ -1,5 +1,5 @@
-// What: operations on text that Python's str has and the standard library lacks: linear search, stripping,
-//   splitting into lines, case mapping.
+// What: operations on text that Python's str has and the standard library lacks: linear search,
+//   stripping, splitting into lines, case mapping.
 // Not here: limits (runtime.h); results are at most a few times as long as the arguments.
 // Threads: pure functions.
 // Cost: linear in the arguments, whatever they hold.
@@ -27,8 +27,8 @@ std::vector<std::string_view> SplitLines(std::string_view text);
 
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-// First character upper (title) case, the rest lower. Exact but for U+0149 and nine Greek vowels with iota
-// subscript and accent (U+1FB2, ...), whose title form is several characters.
+// First character upper (title) case, the rest lower. Exact but for U+0149 and nine Greek vowels
+// with iota subscript and accent (U+1FB2, ...), whose title form is several characters.
 std::string Capitalize(std::string_view text);
 // Python's str.title(): every run of letters capitalised.
 std::string TitleCase(std::string_view text);

@@ -1,12 +1,13 @@
-// What: Value: what a template computes with, the counterparts of Python's None, bool, int, float, str, list,
-//   tuple, dict, and Jinja's undefined; with Python's rules for truth, equality, str() and repr().
+// What: Value: what a template computes with, the counterparts of Python's None, bool, int, float,
+//   str, list, tuple, dict, and Jinja's undefined; with Python's rules for truth, equality, str()
+//   and repr().
 // Not here: creating strings and containers within the limits of a rendering (runtime.h), operators
 //   (operators.h).
 // Threads: immutable, so shared freely; except Namespace and Loop, which belong to one rendering.
-// Invariants: strings are valid UTF-8; a container's depth is one more than its deepest item's and at most
-//   kMaxValueDepth, so recursion over values is bounded. Lists and dicts are never modified: Hugging Face
-//   renders in Jinja's immutable sandbox. Only a namespace can change; containers hold a pointer to it and
-//   depth stops there.
+// Invariants: strings are valid UTF-8; a container's depth is one more than its deepest item's and
+//   at most kMaxValueDepth, so recursion over values is bounded. Lists and dicts are never
+//   modified: Hugging Face renders in Jinja's immutable sandbox. Only a namespace can change;
+//   containers hold a pointer to it and depth stops there.
 // Cost: 32 bytes per value; copies share strings and containers.
 #pragma once
 
@@ -155,20 +156,20 @@ struct Loop {
   size_t index0 = 0;
 };
 
-// INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper than
-// kMaxValueDepth or has an integer beyond 64 bits.
+// INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper
+// than kMaxValueDepth or has an integer beyond 64 bits.
 Result<Value> FromJson(const Json& json);
 
-// Python's ==. Takes from *budget what it costs (items, and bytes / 64) and gives up with false when nothing
-// is left: values can share parts, so the size of one says nothing about the time.
+// Python's ==. Takes from *budget what it costs (items, and bytes / 64) and gives up with false
+// when nothing is left: values can share parts, so the size of one says nothing about the time.
 bool Equals(const Value& a, const Value& b, int64_t* budget);
 
 // Python's name of the type, for errors: "str", "NoneType".
 std::string_view TypeName(const Value& v);
 
 // Appends Python's str(v): text itself, "True", "None", "1.0", "['a', 1]"; nothing for undefined.
-// FAILED_PRECONDITION for what has no meaningful text (namespaces, functions, iterators), OUT_OF_RANGE when
-// `out` would pass `max_bytes`.
+// FAILED_PRECONDITION for what has no meaningful text (namespaces, functions, iterators),
+// OUT_OF_RANGE when `out` would pass `max_bytes`.
 Status AppendStr(const Value& v, size_t max_bytes, std::string& out);
 // Python's repr(float): the shortest digits that read back equal.
 std::string FloatRepr(double v);

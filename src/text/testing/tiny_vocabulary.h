@@ -1,4 +1,5 @@
-// What: a small byte-level BPE vocabulary for tests and fuzz targets: all bytes, some merges, special tokens.
+// What: a small byte-level BPE vocabulary for tests and fuzz targets: all bytes, some merges,
+//   special tokens.
 // Not here: any model's real vocabulary.
 // Threads: pure function.
 #pragma once
@@ -11,8 +12,8 @@
 
 namespace tandem::testing {
 
-// Ids: 0 "<|end|>" (control), 1 "<|start|>" (control), 2 "<think>" (user-defined), 3 + b: byte b, then one
-// token for each merge in order.
+// Ids: 0 "<|end|>" (control), 1 "<|start|>" (control), 2 "<think>" (user-defined), 3 + b: byte b,
+// then one token for each merge in order.
 inline Vocabulary TinyVocabulary(std::string_view pre = "smollm") {
   Vocabulary v;
   v.model = "gpt2";

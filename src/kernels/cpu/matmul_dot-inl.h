@@ -1,0 +1,142 @@
+// What: integer dot products of quantised weights with a few rows of 8-bit activations ("fast"):
+//   the weights' codecs, the panel of activations, and the tile of up to kTileRows rows.
+// Not here: many rows (matmul_wide-inl.h), tasks (matmul-inl.h).
+// Threads: pure functions of their arguments' memory.
+// Invariants: a sum over K belongs to one lane and runs block by block in order: as ref/ops_ref.h.
+// Cost: for one row, one pass over the weights at the speed of memory.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/activation.h"
+#include "kernels/cpu/isa_region-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/packed_matrix.h"
+
+TANDEM_ISA_BEGIN
+namespace tandem::TANDEM_ISA {
+
+// How far ahead of use weights are fetched: about 100 ns at the speed of memory.
+inline constexpr int64_t kPrefetchBytes = 2048;
+
+// Activations of one block of columns for kRows rows, in the order the inner loop reads them.
+template <int kRows>
+struct CodePanel {
+  int8_t codes[kRows][kActivationBlock];
+  float scale[kRows];
+  int32_t init[kRows];  // where the integer sum starts: undoes the weights' unsigned form
+  float offset[kRows];  // scale * sum of codes: what the weights' minimum is multiplied with
+};
+// Columns whose panel is filled at a time; its size is kTileRows * 44 bytes per block of 32.
+inline constexpr int32_t kPanelBlocks = 64;
+
+struct CodecQ4_0 {
+  static constexpr int kCodeBytes = 256, kScaleBytes = 32, kMaxCode = 15, kBias = 8;
+  static constexpr bool kHasMinimum = false;
+  TANDEM_INLINE static BlockCodes Codes(const std::byte* p) { return LoadNibbles(p); }
+};
+struct CodecQ4_1 {
+  static constexpr int kCodeBytes = 256, kScaleBytes = 64, kMaxCode = 15, kBias = 0;
+  static constexpr bool kHasMinimum = true;
+  TANDEM_INLINE static BlockCodes Codes(const std::byte* p) { return LoadNibbles(p); }
+};
+struct CodecQ8_0 {
+  static constexpr int kCodeBytes = 512, kScaleBytes = 32, kMaxCode = 255, kBias = 128;
+  static constexpr bool kHasMinimum = false;
+  TANDEM_INLINE static BlockCodes Codes(const std::byte* p) { return LoadBytes(p); }
+};
+
+TANDEM_INLINE const uint16_t* AsHalf(const std::byte* p) {
+  return reinterpret_cast<const uint16_t*>(p);
+}
+
+template <typename Codec, int kRows>
+TANDEM_INLINE void FillPanel(const QuantizedRows& x, int32_t cols, int64_t first_row,
+                             int32_t first_block, int32_t num_blocks, CodePanel<kRows>* panel) {
+  const int32_t row_blocks = cols / kActivationBlock;
+  for (int m = 0; m < kRows; ++m) {
+    const int8_t* codes =
+        x.codes + (first_row + m) * cols + int64_t{first_block} * kActivationBlock;
+    const float* scales = x.scales + (first_row + m) * row_blocks + first_block;
+    const int32_t* sums = x.sums + (first_row + m) * row_blocks + first_block;
+    for (int32_t b = 0; b < num_blocks; ++b) {
+      std::memcpy(panel[b].codes[m], codes + b * kActivationBlock, kActivationBlock);
+      panel[b].scale[m] = scales[b];
+      panel[b].init[m] = -Codec::kBias * sums[b];
+      panel[b].offset[m] = scales[b] * static_cast<float>(sums[b]);
+    }
+  }
+}
+
+// Adds num_blocks blocks of kGroups neighbouring groups to their sums, [kGroups][kRows][lane].
+template <typename Codec, int kRows, int kGroups>
+TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_t row_blocks,
+                             int32_t first_block, int32_t num_blocks, const CodePanel<kRows>* panel,
+                             float* sums) {
+  Vf acc[kGroups][kRows];
+  const std::byte* codes[kGroups];
+  const std::byte* scales[kGroups];
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    codes[g] = group + g * group_bytes + int64_t{first_block} * Codec::kCodeBytes;
+    scales[g] = group + g * group_bytes + int64_t{row_blocks} * Codec::kCodeBytes +
+                int64_t{first_block} * Codec::kScaleBytes;
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) acc[g][m] = Load(sums + (g * kRows + m) * kLanes);
+  }
+  for (int32_t b = 0; b < num_blocks; ++b, ++panel) {
+    TANDEM_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      TANDEM_UNROLL
+      for (int line = 0; line < Codec::kCodeBytes; line += 64) {
+        if (kRows == 1) __builtin_prefetch(codes[g] + kPrefetchBytes + line, 0, 1);
+      }
+      const BlockCodes block = Codec::Codes(codes[g]);
+      const Vf scale = Load(AsHalf(scales[g]));
+      Vf minimum = scale;
+      if (Codec::kHasMinimum) minimum = Load(AsHalf(scales[g] + 2 * kLanes));
+      TANDEM_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        const Vi dot = DotBlock<Codec::kMaxCode>(block, panel->codes[m], panel->init[m]);
+        acc[g][m] = Fma(ToFloat(dot), Mul(scale, Set1(panel->scale[m])), acc[g][m]);
+        if (Codec::kHasMinimum) acc[g][m] = Fma(minimum, Set1(panel->offset[m]), acc[g][m]);
+      }
+      codes[g] += Codec::kCodeBytes;
+      scales[g] += Codec::kScaleBytes;
+    }
+  }
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) Store(sums + (g * kRows + m) * kLanes, acc[g][m]);
+  }
+}
+
+// Groups [0, num_groups) from `group` on times kRows activation rows, into
+// sums[num_groups][kRows][lane].
+template <typename Codec, int kRows>
+inline void DotTile(const PackedMatrix& w, const std::byte* group, int32_t num_groups,
+                    const Activation& x, int64_t first_row, float* sums) {
+  const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
+  const int32_t row_blocks = w.cols / kActivationBlock;
+  std::memset(sums, 0, sizeof(float) * kLanes * kRows * static_cast<size_t>(num_groups));
+  CodePanel<kRows> panel[kPanelBlocks];
+  for (int32_t b = 0; b < row_blocks; b += kPanelBlocks) {
+    const int32_t blocks = row_blocks - b < kPanelBlocks ? row_blocks - b : kPanelBlocks;
+    FillPanel<Codec, kRows>(x.q8, w.cols, first_row, b, blocks, panel);
+    int32_t g = 0;
+    if constexpr (kRows == 1) {
+      for (; g + kRowGroups <= num_groups; g += kRowGroups) {
+        DotGroups<Codec, kRows, kRowGroups>(group + g * group_bytes, group_bytes, row_blocks, b,
+                                            blocks, panel, sums + g * kRows * kLanes);
+      }
+    }
+    for (; g < num_groups; ++g) {
+      DotGroups<Codec, kRows, 1>(group + g * group_bytes, group_bytes, row_blocks, b, blocks, panel,
+                                 sums + g * kRows * kLanes);
+    }
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
+TANDEM_ISA_END

@@ -1,0 +1,137 @@
+// What: products of f32 activations with dequantised weights ("exact", and unquantised weights).
+// Not here: tasks (matmul-inl.h).
+// Threads: pure functions of their arguments' memory.
+// Invariants: a sum over K belongs to one lane and runs column by column in order; a weight has the
+//   value that its scalar codec gives it: as ref/ops_ref.h.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/activation.h"
+#include "kernels/cpu/isa_region-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/matmul_dot-inl.h"
+#include "kernels/packed_matrix.h"
+
+TANDEM_ISA_BEGIN
+namespace tandem::TANDEM_ISA {
+
+// Columns whose weights are dequantised at a time: 2 KiB a group.
+inline constexpr int32_t kFloatColumns = 32;
+
+// Values of four consecutive columns, from the lanes' bit fields at kShift, + 8, + 16 and + 24.
+template <int kShift, bool kHasMinimum>
+TANDEM_INLINE void DequantizeFour(Vi fields, Vi mask, Vi bias, Vf scale, Vf minimum, float* out) {
+  const Vi codes[4] = {ShiftRight<kShift>(fields), ShiftRight<kShift + 8>(fields),
+                       ShiftRight<kShift + 16>(fields), ShiftRight<kShift + 24>(fields)};
+  TANDEM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    Vf value = Mul(scale, ToFloat(Add(And(codes[i], mask), bias)));
+    if (kHasMinimum) value = Add(value, minimum);
+    Store(out + i * kLanes, value);
+  }
+}
+
+// The values of a block of 32 columns, [column][lane].
+template <typename Codec>
+inline void DequantizeBlock(const PackedMatrix& w, const std::byte* group, int32_t block,
+                            float* out) {
+  const std::byte* codes = group + int64_t{block} * Codec::kCodeBytes;
+  const std::byte* scales = group + int64_t{w.cols / kActivationBlock} * Codec::kCodeBytes +
+                            int64_t{block} * Codec::kScaleBytes;
+  const Vf scale = Load(AsHalf(scales));
+  const Vf minimum = Codec::kHasMinimum ? Load(AsHalf(scales + 2 * kLanes)) : scale;
+  const Vi mask = Set1(int32_t{Codec::kMaxCode});
+  const Vi bias = Set1(int32_t{-Codec::kBias});
+  for (int j = 0; j < Codec::kCodeBytes / 64; ++j) {
+    const Vi fields = LoadInts(codes + 64 * j);
+    float* at = out + 4 * j * kLanes;
+    DequantizeFour<0, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at);
+    if constexpr (Codec::kMaxCode == 15) {
+      DequantizeFour<4, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at + 16 * kLanes);
+    }
+  }
+}
+
+// The values of columns [begin, begin + count) of a group, [column][lane]; in `buffer`, or where
+// they already lie.
+inline const float* DequantizeColumns(const PackedMatrix& w, const std::byte* group, int32_t begin,
+                                      int32_t count, float* buffer) {
+  const auto* halves = AsHalf(group) + int64_t{begin} * kLanes;
+  switch (w.dtype) {
+    case DType::kF32:
+      return reinterpret_cast<const float*>(group) + int64_t{begin} * kLanes;
+    case DType::kF16:
+      for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, Load(halves + i * kLanes));
+      break;
+    case DType::kBF16:
+      for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, LoadBf16(halves + i * kLanes));
+      break;
+    case DType::kQ4_0:
+      DequantizeBlock<CodecQ4_0>(w, group, begin / kActivationBlock, buffer);
+      break;
+    case DType::kQ4_1:
+      DequantizeBlock<CodecQ4_1>(w, group, begin / kActivationBlock, buffer);
+      break;
+    case DType::kQ8_0:
+      DequantizeBlock<CodecQ8_0>(w, group, begin / kActivationBlock, buffer);
+      break;
+  }
+  return buffer;
+}
+
+// kGroups neighbouring groups times kRows activation rows, into sums[kGroups][kRows][lane].
+template <int kRows, int kGroups>
+inline void FloatGroups(const PackedMatrix& w, const std::byte* group, const Activation& x,
+                        int64_t first_row, float* sums) {
+  const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
+  const float* rows = x.f32 + first_row * x.cols;
+  Vf acc[kGroups][kRows];
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) acc[g][m] = Zero();
+  }
+  alignas(64) float buffer[kGroups][kFloatColumns * kLanes];
+  const float* weights[kGroups];
+  for (int32_t c = 0; c < w.cols; c += kFloatColumns) {
+    const int32_t count = w.cols - c < kFloatColumns ? w.cols - c : kFloatColumns;
+    for (int g = 0; g < kGroups; ++g) {
+      weights[g] = DequantizeColumns(w, group + g * group_bytes, c, count, buffer[g]);
+    }
+    for (int32_t i = 0; i < count; ++i) {
+      const float* at = rows + c + i;
+      TANDEM_UNROLL
+      for (int g = 0; g < kGroups; ++g) {
+        const Vf weight = Load(weights[g] + i * kLanes);
+        TANDEM_UNROLL
+        for (int m = 0; m < kRows; ++m) {
+          acc[g][m] = Fma(Set1(at[int64_t{m} * x.cols]), weight, acc[g][m]);
+        }
+      }
+    }
+  }
+  TANDEM_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    TANDEM_UNROLL
+    for (int m = 0; m < kRows; ++m) Store(sums + (g * kRows + m) * kLanes, acc[g][m]);
+  }
+}
+
+template <int kRows>
+inline void FloatTile(const PackedMatrix& w, const std::byte* group, int32_t num_groups,
+                      const Activation& x, int64_t first_row, float* sums) {
+  const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
+  int32_t g = 0;
+  if constexpr (kRows == 1) {
+    for (; g + kRowGroups <= num_groups; g += kRowGroups) {
+      FloatGroups<1, kRowGroups>(w, group + g * group_bytes, x, first_row, sums + g * kLanes);
+    }
+  }
+  for (; g < num_groups; ++g) {
+    FloatGroups<kRows, 1>(w, group + g * group_bytes, x, first_row, sums + g * kRows * kLanes);
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
+TANDEM_ISA_END
