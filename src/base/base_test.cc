@@ -30,9 +30,7 @@ TEST(Status, ErrorsTravelWithTheirMessage) {
   EXPECT_EQ(bad.status().WithContext("reading x").message(), "reading x: 3 is odd");
 }
 
-TEST(StatusDeathTest, ValueOfAnErrorAborts) {
-  EXPECT_DEATH((void)Quarter(6).value(), "3 is odd");
-}
+TEST(StatusDeathTest, ValueOfAnErrorAborts) { EXPECT_DEATH((void)Quarter(6).value(), "3 is odd"); }
 
 // Known-answer vectors published with the algorithm (Random123's kat_vectors).
 TEST(Philox, KnownAnswers) {

@@ -30,20 +30,20 @@ std::string CheckValue(const T& v) {
 
 }  // namespace tandem::internal
 
-#define TANDEM_CHECK(cond)                                                      \
-  do {                                                                          \
-    if (!(cond)) [[unlikely]]                                                   \
+#define TANDEM_CHECK(cond)                                                       \
+  do {                                                                           \
+    if (!(cond)) [[unlikely]]                                                    \
       ::tandem::internal::CheckFailed(__FILE__, __LINE__, #cond, std::string{}); \
   } while (false)
 
-#define TANDEM_CHECK_OP(op, a, b)                                                      \
-  do {                                                                                 \
-    const auto& tandem_a_ = (a);                                                       \
-    const auto& tandem_b_ = (b);                                                       \
-    if (!(tandem_a_ op tandem_b_)) [[unlikely]]                                        \
-      ::tandem::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b,           \
+#define TANDEM_CHECK_OP(op, a, b)                                                          \
+  do {                                                                                     \
+    const auto& tandem_a_ = (a);                                                           \
+    const auto& tandem_b_ = (b);                                                           \
+    if (!(tandem_a_ op tandem_b_)) [[unlikely]]                                            \
+      ::tandem::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b,               \
                                       ::tandem::internal::CheckValue(tandem_a_) + " vs " + \
-                                          ::tandem::internal::CheckValue(tandem_b_));  \
+                                          ::tandem::internal::CheckValue(tandem_b_));      \
   } while (false)
 
 #define TANDEM_CHECK_EQ(a, b) TANDEM_CHECK_OP(==, a, b)

@@ -1,5 +1,5 @@
-// What: time as a value (TimeNs) and two sources of it: the machine's steady clock and one that tests and the
-//   simulator move by hand.
+// What: time as a value (TimeNs) and two sources of it: the machine's steady clock and one that
+//   tests and the simulator move by hand.
 // Not here: calendar time of log lines and HTTP headers.
 // Threads: Clock::Now from any thread; ManualClock is moved by one.
 #pragma once

@@ -43,7 +43,8 @@ Status SetLogLevel(std::string_view name) {
       return OkStatus();
     }
   }
-  return InvalidArgumentError("unknown log level '{}': use debug, info, warning, error or off", name);
+  return InvalidArgumentError("unknown log level '{}': use debug, info, warning, error or off",
+                              name);
 }
 
 bool LogEnabled(LogLevel level) { return Logger().should_log(ToSpdlog(level)); }

@@ -25,9 +25,9 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint64_t key
 
 double UniformDouble(uint64_t seed, uint32_t sample_index, uint64_t position, uint32_t draw) {
   TANDEM_CHECK_LT(position >> 32, uint64_t{1} << 31);
-  const auto w = Philox4x32({static_cast<uint32_t>(position),
-                             static_cast<uint32_t>(position >> 32), sample_index, draw},
-                            seed);
+  const auto w = Philox4x32(
+      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index, draw},
+      seed);
   const uint64_t bits = (static_cast<uint64_t>(w[0]) << 32) | w[1];
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }

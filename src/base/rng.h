@@ -1,5 +1,5 @@
-// What: random numbers as a pure function of (seed, sample index, position): the same request draws the
-//   same numbers whatever else runs, at any chunking and on any thread.
+// What: random numbers as a pure function of (seed, sample index, position): the same request draws
+//   the same numbers whatever else runs, at any chunking and on any thread.
 // Not here: secrets (keys, salts); those come from the operating system.
 // Threads: pure functions.
 // Based on: Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11).

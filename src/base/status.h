@@ -56,9 +56,9 @@ class [[nodiscard]] Status {
 
 inline Status OkStatus() { return Status(); }
 
-#define TANDEM_DEFINE_ERROR(Name, kCode)                                         \
-  template <typename... Args>                                                    \
-  Status Name(fmt::format_string<Args...> format, Args&&... args) {              \
+#define TANDEM_DEFINE_ERROR(Name, kCode)                                                \
+  template <typename... Args>                                                           \
+  Status Name(fmt::format_string<Args...> format, Args&&... args) {                     \
     return Status(StatusCode::kCode, fmt::format(format, std::forward<Args>(args)...)); \
   }
 TANDEM_DEFINE_ERROR(InvalidArgumentError, kInvalidArgument)
@@ -77,8 +77,8 @@ TANDEM_DEFINE_ERROR(InternalError, kInternal)
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                   // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {            // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     TANDEM_CHECK(!status_.ok());
   }
 
@@ -113,10 +113,9 @@ class [[nodiscard]] Result {
 #define TANDEM_CONCAT_INNER(a, b) a##b
 #define TANDEM_CONCAT(a, b) TANDEM_CONCAT_INNER(a, b)
 
-#define TANDEM_RETURN_IF_ERROR(expr)                                    \
-  do {                                                                  \
-    if (::tandem::Status tandem_status_ = (expr); !tandem_status_.ok()) \
-      return tandem_status_;                                            \
+#define TANDEM_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                         \
+    if (::tandem::Status tandem_status_ = (expr); !tandem_status_.ok()) return tandem_status_; \
   } while (false)
 
 // TANDEM_ASSIGN_OR_RETURN(auto x, MakeX());

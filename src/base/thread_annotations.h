@@ -45,7 +45,8 @@ class TANDEM_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
 
 class CondVar {
  public:
-  // Requires `mutex` held; it is released while waiting. May wake without cause: loop on the condition.
+  // Requires `mutex` held; it is released while waiting. May wake without cause: loop on the
+  // condition.
   void Wait(Mutex& mutex) TANDEM_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     cv_.wait(lock);

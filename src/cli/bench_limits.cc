@@ -28,9 +28,7 @@ void AppendRow(std::string* text, const std::string& label, const char* unit,
   *text += '\n';
 }
 
-const char* UnitOf(ComputeKind kind) {
-  return kind == ComputeKind::kInt8 ? "GOP/s" : "GFLOP/s";
-}
+const char* UnitOf(ComputeKind kind) { return kind == ComputeKind::kInt8 ? "GOP/s" : "GFLOP/s"; }
 
 // "fp32_gflop_s", "int8_gop_s".
 std::string KeyOf(ComputeKind kind) {

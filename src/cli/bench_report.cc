@@ -32,9 +32,7 @@ double MedianOf(const std::vector<BenchRun>& runs, Figure figure) {
   return SpreadOf(runs, figure).median;
 }
 
-bool IsPrefill(const BenchReport& report) {
-  return report.options.what == "prefill";
-}
+bool IsPrefill(const BenchReport& report) { return report.options.what == "prefill"; }
 
 // Of the runs, most are bound by memory.
 bool MemoryBound(const BenchReport& report) {

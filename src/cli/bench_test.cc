@@ -106,9 +106,7 @@ BenchOptions OptionsOf(const char* what) {
   return options;
 }
 
-BenchLimits SomeLimits() {
-  return {10, 20, 1000};
-}
+BenchLimits SomeLimits() { return {10, 20, 1000}; }
 
 TEST(ModelBench, DecodeReportsRatesLimitsAndOneHash) {
   FakeEngine engine;

@@ -7,7 +7,8 @@
 
 namespace tandem {
 
-// Parses the command line and runs what it says; the value is the process's exit status: 0, 1 (failed) or 2 (wrong usage).
+// Parses the command line and runs what it says; the value is the process's exit status: 0, 1
+// (failed) or 2 (wrong usage).
 int RunCommandLine(int argc, const char* const* argv);
 
 // Each prints its own errors to stderr as "tandem: MESSAGE".

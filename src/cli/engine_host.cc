@@ -38,7 +38,8 @@ Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSin
   if (admission_stopped_ || ending_) return UnavailableError("the server is shutting down");
   if (stats_.requests_waiting + static_cast<int32_t>(inbox_.size()) >= max_queue_) {
     refused_.fetch_add(1);
-    return ResourceExhaustedError("the queue is full: {} requests wait; try again later", max_queue_);
+    return ResourceExhaustedError("the queue is full: {} requests wait; try again later",
+                                  max_queue_);
   }
   const TimeNs at = request.arrival;
   inbox_.push_back({EngineEvent{at, ArrivalEvent{std::move(request)}}, std::move(sink)});
@@ -128,7 +129,8 @@ void EngineHost::PollResults() {
     EngineEvent event{clock_->Now(), ResultEvent{std::move(result_)}};
     const Status status = engine_->Handle(event);
     if (!status.ok()) LogError("engine: {}", status.ToString());
-    result_ = std::move(std::get<ResultEvent>(event.body).result);  // its memory serves the next poll
+    result_ =
+        std::move(std::get<ResultEvent>(event.body).result);  // its memory serves the next poll
   }
 }
 

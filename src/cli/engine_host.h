@@ -1,9 +1,11 @@
-// What: EngineHost: the live loop around an Engine: one thread, one queue of events, a clock; and the EngineClient that
-//   others talk to.
+// What: EngineHost: the live loop around an Engine: one thread, one queue of events, a clock; and
+//   the EngineClient that others talk to.
 // Not here: decisions (engine/, sched/), devices.
-// Threads: EngineClient's methods from any thread; the engine and the executor belong to the host's own thread.
-// Invariants: every input reaches the engine as a timestamped event in the order in which it came. Every accepted request's
-//   sink gets exactly one last output, at the latest when the host is destroyed.
+// Threads: EngineClient's methods from any thread; the engine and the executor belong to the host's
+//   own thread.
+// Invariants: every input reaches the engine as a timestamped event in the order in which it came.
+//   Every accepted request's sink gets exactly one last output, at the latest when the host is
+//   destroyed.
 #pragma once
 
 #include <atomic>
@@ -23,8 +25,8 @@ namespace tandem {
 class EngineHost final : public EngineClient, private EngineOutputSink {
  public:
   // `executor` and `clock` outlive the host.
-  static Result<std::unique_ptr<EngineHost>> Create(const EngineConfig& config, StepExecutor* executor,
-                                                    const Clock* clock);
+  static Result<std::unique_ptr<EngineHost>> Create(const EngineConfig& config,
+                                                    StepExecutor* executor, const Clock* clock);
   // Cancels what still runs and waits until the executor is idle.
   ~EngineHost() override;
 
@@ -61,7 +63,8 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
 
   // The host's thread only.
   std::unique_ptr<Engine> engine_;
-  std::unordered_map<RequestId, std::unique_ptr<RequestSink>> sinks_;  // never iterated for decisions
+  std::unordered_map<RequestId, std::unique_ptr<RequestSink>>
+      sinks_;  // never iterated for decisions
   StepResult result_;
 
   mutable Mutex mutex_;

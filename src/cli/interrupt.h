@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-// While one exists, SIGINT and SIGTERM are counted instead of ending the process. System calls that wait are
-// interrupted. At most one at a time.
+// While one exists, SIGINT and SIGTERM are counted instead of ending the process. System calls that
+// wait are interrupted. At most one at a time.
 class InterruptCounter {
  public:
   InterruptCounter();

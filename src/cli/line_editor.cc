@@ -29,11 +29,12 @@ LineEditor::LineEditor() : state_(std::make_unique<State>()) {
   HistEvent event;
   history(state_->history, &event, H_SETSIZE, kHistoryEntries);
   el_set(state_->edit, EL_CLIENTDATA, state_.get());
-  el_set(state_->edit, EL_PROMPT, +[](EditLine* edit) -> char* {
-    void* data = nullptr;
-    el_get(edit, EL_CLIENTDATA, &data);
-    return static_cast<State*>(data)->prompt.data();
-  });
+  el_set(
+      state_->edit, EL_PROMPT, +[](EditLine* edit) -> char* {
+        void* data = nullptr;
+        el_get(edit, EL_CLIENTDATA, &data);
+        return static_cast<State*>(data)->prompt.data();
+      });
   el_set(state_->edit, EL_EDITOR, "emacs");
   el_set(state_->edit, EL_HIST, ::history, state_->history);
   el_set(state_->edit, EL_SIGNAL, 0);

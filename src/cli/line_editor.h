@@ -1,4 +1,5 @@
-// What: LineEditor: reads lines from a person with editing and history (libedit), or from a pipe as they are.
+// What: LineEditor: reads lines from a person with editing and history (libedit), or from a pipe as
+//   they are.
 // Not here: what the lines mean.
 // Threads: one.
 #pragma once

@@ -36,15 +36,18 @@ void AddModelFlags(CLI::App* app, ModelOptions* o) {
       ->capture_default_str();
   app->add_option("-t,--threads", o->threads, "Worker threads (default: all processors we may use)")
       ->check(CLI::Range(1, 1024));
-  app->add_option("--tensor-parallel", o->tensor_parallel, "Ranks that share each layer, in this process")
+  app->add_option("--tensor-parallel", o->tensor_parallel,
+                  "Ranks that share each layer, in this process")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app->add_option("--memory", o->memory,
                   "Memory that may be used, like 8G (default: the machine's or the cgroup's)")
       ->type_name("SIZE");
-  app->add_option("--kv-memory", o->kv_memory, "Of that, for the KV cache (default: what --max-seqs needs)")
+  app->add_option("--kv-memory", o->kv_memory,
+                  "Of that, for the KV cache (default: what --max-seqs needs)")
       ->type_name("SIZE");
-  app->add_option("-c,--ctx-size", o->context_size, "Most tokens of one sequence (default: the model's)")
+  app->add_option("-c,--ctx-size", o->context_size,
+                  "Most tokens of one sequence (default: the model's)")
       ->check(positive);
   app->add_option("--max-seqs", o->max_seqs, "Most sequences that run at once")
       ->check(CLI::Range(1, 4096))
@@ -52,10 +55,12 @@ void AddModelFlags(CLI::App* app, ModelOptions* o) {
   app->add_option("--token-budget", o->token_budget, "Most tokens of one step, decodes first")
       ->check(positive)
       ->capture_default_str();
-  app->add_option("--chunk-tokens", o->chunk_tokens, "Most prompt tokens of one request in one step")
+  app->add_option("--chunk-tokens", o->chunk_tokens,
+                  "Most prompt tokens of one request in one step")
       ->check(positive)
       ->capture_default_str();
-  app->add_option("--slab-tokens", o->slab_tokens, "Tokens that run through the layers together; bounds activations")
+  app->add_option("--slab-tokens", o->slab_tokens,
+                  "Tokens that run through the layers together; bounds activations")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   app->add_option("--block-tokens", o->block_tokens, "Tokens of one KV block")
@@ -68,7 +73,8 @@ void AddModelFlags(CLI::App* app, ModelOptions* o) {
   app->add_option("--max-queue", o->max_queue, "Most requests that wait")
       ->check(positive)
       ->capture_default_str();
-  app->add_option("--cache-dir", o->cache_dir, "Where packed weights are kept (default: ~/.cache/tandem)")
+  app->add_option("--cache-dir", o->cache_dir,
+                  "Where packed weights are kept (default: ~/.cache/tandem)")
       ->type_name("DIR");
   app->add_flag("--no-cache", o->no_cache, "Keep packed weights in memory only");
 }
@@ -108,9 +114,11 @@ void AddBenchFlags(CLI::App* app, BenchOptions* o) {
   app->add_option("-b,--batch", o->batch, "Sequences at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app->add_option("--prompt-tokens", o->prompt_tokens, "Prompt length (default: 16 for decode, 512 for prefill)")
+  app->add_option("--prompt-tokens", o->prompt_tokens,
+                  "Prompt length (default: 16 for decode, 512 for prefill)")
       ->check(CLI::Range(1, kMaxInt));
-  app->add_option("--output-tokens", o->output_tokens, "Tokens that each sequence generates (decode)")
+  app->add_option("--output-tokens", o->output_tokens,
+                  "Tokens that each sequence generates (decode)")
       ->check(CLI::Range(2, kMaxInt))
       ->capture_default_str();
   app->add_option("-r,--repeat", o->repeat, "Repetitions; medians are printed")
@@ -141,8 +149,10 @@ std::string NearestFlag(const CLI::App& app, const std::string& wrong) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
       const std::string flag = "--" + name;
-      // A word of the flag's own ("--max-sequences" for "--max-seqs") counts as close as one typing error.
-      const size_t distance = std::min(EditDistance(wrong, flag), flag.starts_with(wrong) ? size_t{1} : flag.size());
+      // A word of the flag's own ("--max-sequences" for "--max-seqs") counts as close as one typing
+      // error.
+      const size_t distance =
+          std::min(EditDistance(wrong, flag), flag.starts_with(wrong) ? size_t{1} : flag.size());
       if (distance < best_distance) {
         best_distance = distance;
         best = flag;
@@ -164,7 +174,8 @@ int PrintUsageError(const CLI::App& command, const CLI::ParseError& error) {
       const std::string nearest = NearestFlag(command, flag);
       if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
     } else {
-      message = fmt::format("unexpected argument '{}'; put a prompt of several words in quotes", first);
+      message =
+          fmt::format("unexpected argument '{}'; put a prompt of several words in quotes", first);
     }
   }
   std::fprintf(stderr, "tandem: %s\n", message.c_str());
@@ -184,9 +195,10 @@ std::string VersionText() {
 // The arguments with "run" put in front where no command is named.
 std::vector<std::string> WithCommand(int argc, const char* const* argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
-  const bool named = !args.empty() && (args[0] == "--help" || args[0] == "-h" || args[0] == "--version" ||
-                                       std::find(std::begin(kCommands), std::end(kCommands), args[0]) !=
-                                           std::end(kCommands));
+  const bool named =
+      !args.empty() &&
+      (args[0] == "--help" || args[0] == "-h" || args[0] == "--version" ||
+       std::find(std::begin(kCommands), std::end(kCommands), args[0]) != std::end(kCommands));
   if (!named) args.insert(args.begin(), "run");
   return args;
 }

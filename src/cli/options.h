@@ -17,11 +17,11 @@ namespace tandem {
 struct ModelOptions {
   std::string model_path;  // empty: the default model, $TANDEM_DEFAULT_MODEL
   std::string numerics = "fast";
-  int32_t threads = 0;        // 0: the processors this process may use
+  int32_t threads = 0;  // 0: the processors this process may use
   int32_t tensor_parallel = 1;
-  std::string memory;         // C; empty: what the machine or the cgroup allows
-  std::string kv_memory;      // empty: enough for max_seqs full contexts, at most half of what is left
-  int32_t context_size = 0;   // 0: the model's own
+  std::string memory;     // C; empty: what the machine or the cgroup allows
+  std::string kv_memory;  // empty: enough for max_seqs full contexts, at most half of what is left
+  int32_t context_size = 0;  // 0: the model's own
   int32_t max_seqs = 16;
   int32_t slab_tokens = 256;
   int32_t token_budget = 512;
@@ -29,20 +29,20 @@ struct ModelOptions {
   int32_t block_tokens = kDefaultTokensPerBlock;
   int32_t reserve_tokens = 1024;
   int32_t max_queue = 1024;
-  std::string cache_dir;      // empty: the user's
+  std::string cache_dir;  // empty: the user's
   bool no_cache = false;
 };
 
 // How `run` samples. The defaults suit small chat models.
 struct TerminalOptions {
-  std::string prompt;         // empty: chat, or the text on standard input
+  std::string prompt;  // empty: chat, or the text on standard input
   std::string system;
   std::optional<int32_t> max_tokens;
   double temperature = 0.2;
   double top_p = 0.9;
   int32_t top_k = 0;
   std::optional<uint64_t> seed;
-  bool raw = false;           // no chat template: complete the prompt as it is
+  bool raw = false;  // no chat template: complete the prompt as it is
 };
 
 struct ServeOptions {
@@ -52,7 +52,7 @@ struct ServeOptions {
 };
 
 struct BenchOptions {
-  std::string what;           // limits, decode, prefill
+  std::string what;  // limits, decode, prefill
   int32_t batch = 1;
   int32_t prompt_tokens = 0;  // 0: 512 for prefill, 16 for decode
   int32_t output_tokens = 128;
@@ -75,8 +75,8 @@ struct Options {
   InspectOptions inspect;
 };
 
-// What the process should do after reading its command line: run a command, or exit at once (help was printed, or an
-// error that names the flag).
+// What the process should do after reading its command line: run a command, or exit at once (help
+// was printed, or an error that names the flag).
 struct ParsedCommandLine {
   std::optional<int> exit_code;
   Options options;

@@ -17,8 +17,8 @@ namespace {
 
 // A pool that cannot hold this many tokens of one sequence is of no use to anybody.
 constexpr int32_t kLeastContext = 512;
-// Of the memory that weights and activations leave, for the KV cache when no flag says more: the rest is for files that
-// the system caches and for other programs.
+// Of the memory that weights and activations leave, for the KV cache when no flag says more: the
+// rest is for files that the system caches and for other programs.
 constexpr double kKvShareOfRest = 0.5;
 // Rows of logits that one pass computes; a step with more runs in more slabs.
 constexpr int32_t kMaxLogitRows = 32;
@@ -27,7 +27,8 @@ Result<std::string> ModelPath(const ModelOptions& options) {
   if (!options.model_path.empty()) return options.model_path;
   const char* path = std::getenv("TANDEM_DEFAULT_MODEL");
   if (path != nullptr && *path != '\0') return std::string(path);
-  return InvalidArgumentError("no model: name one with -m FILE.gguf, or use ./run, which fetches a default");
+  return InvalidArgumentError(
+      "no model: name one with -m FILE.gguf, or use ./run, which fetches a default");
 }
 
 std::string NameFromPath(const std::string& path) {
@@ -83,7 +84,8 @@ Status Runtime::LoadWeights(const GgufFile& file, const ModelOptions& options,
       TANDEM_ASSIGN_OR_RETURN(weights.cache_dir, UserCacheDir());
     }
   }
-  TANDEM_ASSIGN_OR_RETURN(spec_, LoadModelSpec(RealFileSystem(), file, weights.cache_dir, progress));
+  TANDEM_ASSIGN_OR_RETURN(spec_,
+                          LoadModelSpec(RealFileSystem(), file, weights.cache_dir, progress));
   if (static_cast<size_t>(spec_.vocab_size) < tokenizer_->vocab_size()) {
     return InvalidArgumentError("the tokenizer has {} tokens, the model's output {}",
                                 tokenizer_->vocab_size(), spec_.vocab_size);
@@ -103,8 +105,9 @@ Status Runtime::PlanMemory(const ModelOptions& options) {
   shape_.spec = spec_;
   shape_.tokens_per_block = options.block_tokens;
   shape_.num_slots = options.max_seqs;
-  shape_.max_context = options.context_size > 0 ? std::min(options.context_size, spec_.context_length)
-                                                : spec_.context_length;
+  shape_.max_context = options.context_size > 0
+                           ? std::min(options.context_size, spec_.context_length)
+                           : spec_.context_length;
   shape_.max_in_flight = 2;  // pipeline depth 1
   shape_.num_threads = std::max(1, num_threads_ / options.tensor_parallel);
   shape_.slab = {options.slab_tokens, kMaxLogitRows};
@@ -120,8 +123,8 @@ Status Runtime::PlanMemory(const ModelOptions& options) {
   for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
     const Shard shard{rank, options.tensor_parallel};
     const ModelWeights& weights = *weights_[static_cast<size_t>(rank)];
-    TANDEM_ASSIGN_OR_RETURN(const auto groups, MakeStateGroups(spec_, shape_.numerics,
-                                                               shape_.tokens_per_block, shard));
+    TANDEM_ASSIGN_OR_RETURN(
+        const auto groups, MakeStateGroups(spec_, shape_.numerics, shape_.tokens_per_block, shard));
     TANDEM_ASSIGN_OR_RETURN(const auto model, MakeModel(spec_, weights, shape_.numerics, shard));
     shape_.num_blocks.assign(groups.size(), 0);
     const RankBytes bytes = BytesOfRank(shape_, *model, groups);
@@ -134,16 +137,17 @@ Status Runtime::PlanMemory(const ModelOptions& options) {
 
   int64_t kv_bytes = 0;
   if (options.kv_memory.empty()) {
-    kv_bytes = static_cast<int64_t>(kKvShareOfRest * static_cast<double>(memory_.limit - memory_.total()));
+    kv_bytes =
+        static_cast<int64_t>(kKvShareOfRest * static_cast<double>(memory_.limit - memory_.total()));
   } else {
     TANDEM_ASSIGN_OR_RETURN(kv_bytes, ParseBytes(options.kv_memory));
   }
   // All ranks have the same groups, so a block of the model takes the same bytes on each.
-  TANDEM_ASSIGN_OR_RETURN(
-      const std::vector<int32_t> blocks,
-      ChooseBlocks(all_groups, kv_bytes, options.max_seqs, shape_.max_context,
-                   std::min(shape_.max_context, kLeastContext)));
-  shape_.num_blocks.assign(blocks.begin(), blocks.begin() + static_cast<int64_t>(shape_.num_blocks.size()));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<int32_t> blocks,
+                          ChooseBlocks(all_groups, kv_bytes, options.max_seqs, shape_.max_context,
+                                       std::min(shape_.max_context, kLeastContext)));
+  shape_.num_blocks.assign(blocks.begin(),
+                           blocks.begin() + static_cast<int64_t>(shape_.num_blocks.size()));
   for (size_t i = 0; i < all_groups.size(); ++i) {
     memory_.kv += all_groups[i].BlockBytes() * shape_.num_blocks[i % shape_.num_blocks.size()];
   }
@@ -157,8 +161,9 @@ Status Runtime::Start(const ModelOptions& options) {
     devices.push_back(devices_.back().get());
   }
   if (options.tensor_parallel > 1) {
-    TANDEM_ASSIGN_OR_RETURN(group_, InProcessGroup::Create(devices, int64_t{shape_.slab.max_tokens} *
-                                                                        spec_.hidden_dim));
+    TANDEM_ASSIGN_OR_RETURN(
+        group_,
+        InProcessGroup::Create(devices, int64_t{shape_.slab.max_tokens} * spec_.hidden_dim));
   }
   std::vector<RankConfig> ranks;
   for (size_t rank = 0; rank < devices.size(); ++rank) {
@@ -171,7 +176,8 @@ Status Runtime::Start(const ModelOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const auto groups,
                           MakeStateGroups(spec_, shape_.numerics, shape_.tokens_per_block, {}));
   EngineConfig config;
-  for (size_t g = 0; g < groups.size(); ++g) config.groups.push_back({groups[g], shape_.num_blocks[g]});
+  for (size_t g = 0; g < groups.size(); ++g)
+    config.groups.push_back({groups[g], shape_.num_blocks[g]});
   config.context_length = shape_.max_context;
   config.vocab_size = spec_.vocab_size;
   config.pipeline_depth = shape_.max_in_flight - 1;

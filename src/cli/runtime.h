@@ -1,7 +1,8 @@
-// What: Runtime: a loaded model ready for requests: file, tokenizer, weights, devices, executor, engine; built in
-//   dependency order from one set of options.
+// What: Runtime: a loaded model ready for requests: file, tokenizer, weights, devices, executor,
+//   engine; built in dependency order from one set of options.
 // Not here: HTTP and the terminal, which use it.
-// Threads: Create and destruction on one thread; what the accessors return as their own headers say.
+// Threads: Create and destruction on one thread; what the accessors return as their own headers
+//   say.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,8 @@ namespace tandem {
 
 class Runtime {
  public:
-  // `progress` follows the packing of weights, which the first start of a model does. Errors name the file or the flag.
+  // `progress` follows the packing of weights, which the first start of a model does. Errors name
+  // the file or the flag.
   static Result<std::unique_ptr<Runtime>> Create(const ModelOptions& options,
                                                  const LoadProgress& progress);
 
@@ -48,7 +50,8 @@ class Runtime {
  private:
   Runtime() = default;
   Status LoadText(const GgufFile& file);
-  Status LoadWeights(const GgufFile& file, const ModelOptions& options, const LoadProgress& progress);
+  Status LoadWeights(const GgufFile& file, const ModelOptions& options,
+                     const LoadProgress& progress);
   Status PlanMemory(const ModelOptions& options);
   Status Start(const ModelOptions& options);
   Status CountCost(std::span<const StateGroup> groups);

@@ -52,8 +52,8 @@ int RunServe(const Options& options) {
   std::unique_ptr<Runtime> runtime;
   {
     ProgressBar bar("packing weights");
-    auto created = Runtime::Create(options.model,
-                                   [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
+    auto created = Runtime::Create(
+        options.model, [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
     if (!created.ok()) return Fail(created.status());
     runtime = std::move(*created);
   }

@@ -20,8 +20,8 @@ namespace {
 // How often a loop that waits for tokens looks for Ctrl-C.
 constexpr TimeNs kInterruptPollInterval = 20 * kNsPerMs;
 
-// Runs tasks posted by other threads on the thread that waits. Shared with the posted closures, which may outlive the
-// waiting call.
+// Runs tasks posted by other threads on the thread that waits. Shared with the posted closures,
+// which may outlive the waiting call.
 class TaskQueue {
  public:
   void Post(std::function<void()> task) TANDEM_EXCLUDES(mutex_) {
@@ -114,22 +114,21 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
   Status status;
   bool finished = false;
   const auto tasks = std::make_shared<TaskQueue>();
-  TANDEM_ASSIGN_OR_RETURN(
-      const std::shared_ptr<TextGeneration> running,
-      TextGeneration::Start(
-          runtime_->engine(), *runtime_->tokenizer(), std::move(generation),
-          [tasks](std::function<void()> task) { tasks->Post(std::move(task)); },
-          [&](const TextOutput& output) {
-            Print(output.delta);
-            answer.text += output.delta;
-            answer.usage = output.usage;
-            if (output.new_tokens > 0) {
-              last = runtime_->clock().Now();
-              if (first == 0) first = last;
-            }
-            finished = output.finish.has_value();
-            status = output.status;
-          }));
+  TANDEM_ASSIGN_OR_RETURN(const std::shared_ptr<TextGeneration> running,
+                          TextGeneration::Start(
+                              runtime_->engine(), *runtime_->tokenizer(), std::move(generation),
+                              [tasks](std::function<void()> task) { tasks->Post(std::move(task)); },
+                              [&](const TextOutput& output) {
+                                Print(output.delta);
+                                answer.text += output.delta;
+                                answer.usage = output.usage;
+                                if (output.new_tokens > 0) {
+                                  last = runtime_->clock().Now();
+                                  if (first == 0) first = last;
+                                }
+                                finished = output.finish.has_value();
+                                status = output.status;
+                              }));
   while (!finished) {
     tasks->RunFor(kInterruptPollInterval);
     if (InterruptCounter::Count() > 0 && !answer.interrupted) {
@@ -186,8 +185,8 @@ bool RunChatCommand(const std::string& text, Conversation& conversation, bool* l
 void PrintAnswerFigures(const Conversation& conversation, const Conversation::Answer& answer,
                         int32_t max_context) {
   fmt::print(stderr, "\x1b[2m[{} tokens, {:.0f} tokens/s, context {} of {}]\x1b[0m\n",
-             answer.usage.completion_tokens, answer.tokens_per_second, conversation.context_tokens(),
-             max_context);
+             answer.usage.completion_tokens, answer.tokens_per_second,
+             conversation.context_tokens(), max_context);
 }
 
 int Chat(Runtime& runtime, const TerminalOptions& options) {
@@ -242,8 +241,8 @@ int RunTerminal(const Options& options) {
   std::unique_ptr<Runtime> runtime;
   {
     ProgressBar bar("packing weights");
-    auto created = Runtime::Create(options.model,
-                                   [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
+    auto created = Runtime::Create(
+        options.model, [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
     if (!created.ok()) return Fail(created.status());
     runtime = std::move(*created);
   }

@@ -1,4 +1,5 @@
-// What: Conversation: messages with a model in the terminal; an answer streams to stdout while it is made.
+// What: Conversation: messages with a model in the terminal; an answer streams to stdout while it
+//   is made.
 // Not here: the HTTP API; flags (options.h).
 // Threads: one; answers come from the engine through a queue.
 #pragma once
@@ -17,8 +18,8 @@ class Conversation {
  public:
   Conversation(Runtime* runtime, const TerminalOptions& options);
 
-  // Asks `text` and prints the answer as it comes. An answer that Ctrl-C stopped stays in the conversation as far as it
-  // came. On an error the conversation is as before.
+  // Asks `text` and prints the answer as it comes. An answer that Ctrl-C stopped stays in the
+  // conversation as far as it came. On an error the conversation is as before.
   struct Answer {
     std::string text;
     bool interrupted = false;
@@ -32,7 +33,8 @@ class Conversation {
   int32_t context_tokens() const { return context_tokens_; }
 
  private:
-  Result<std::vector<TokenId>> PromptTokens(const std::string& text, nlohmann::ordered_json* messages) const;
+  Result<std::vector<TokenId>> PromptTokens(const std::string& text,
+                                            nlohmann::ordered_json* messages) const;
   Result<Answer> Generate(std::vector<TokenId> prompt);
 
   Runtime* const runtime_;

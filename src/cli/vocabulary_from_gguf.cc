@@ -6,7 +6,8 @@ namespace tandem {
 namespace {
 
 // Ids of tokens that end a turn or a message, besides eos.
-constexpr const char* kMoreEndKeys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+constexpr const char* kMoreEndKeys[] = {"tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id"};
 
 // An absent key stays absent.
 Status ReadTokenId(const GgufFile& file, std::string_view key, std::optional<TokenId>* out) {
@@ -56,8 +57,10 @@ Result<Vocabulary> VocabularyFromGguf(const GgufFile& file) {
     TANDEM_RETURN_IF_ERROR(ReadTokenId(file, key, &id));
     if (id.has_value()) vocabulary.more_end_tokens.push_back(*id);
   }
-  TANDEM_ASSIGN_OR_RETURN(vocabulary.add_bos, file.GetBoolOr("tokenizer.ggml.add_bos_token", false));
-  TANDEM_ASSIGN_OR_RETURN(vocabulary.add_eos, file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
+  TANDEM_ASSIGN_OR_RETURN(vocabulary.add_bos,
+                          file.GetBoolOr("tokenizer.ggml.add_bos_token", false));
+  TANDEM_ASSIGN_OR_RETURN(vocabulary.add_eos,
+                          file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
   TANDEM_ASSIGN_OR_RETURN(vocabulary.chat_template,
                           file.GetStringOr("tokenizer.chat_template", ""));
   return vocabulary;

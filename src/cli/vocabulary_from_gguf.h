@@ -1,4 +1,5 @@
-// What: a GGUF file's tokenizer keys as a Vocabulary. Here because model knows no text and text no files.
+// What: a GGUF file's tokenizer keys as a Vocabulary. Here because model knows no text and text no
+//   files.
 // Not here: checks of the vocabulary's sense (text/vocab.h, Tokenizer::Create).
 // Threads: pure function.
 #pragma once

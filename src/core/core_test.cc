@@ -79,7 +79,8 @@ TEST(StepPlan, TextHasOneLinePerEntry) {
   plan.rows.push_back({SlotId(1), 9, 1, -1, StepId(2), 4, true, 0});
   EXPECT_EQ(plan.ToText(),
             "step 3\nleave slot=2\njoin slot=0 request=7\nappend slot=0 group=0 block=5\n"
-            "copy group=1 from=1 to=2\nrow slot=0 pos=0 n=2 sample\nrow slot=1 pos=9 n=1 from=2:4 sample\n");
+            "copy group=1 from=1 to=2\nrow slot=0 pos=0 n=2 sample\nrow slot=1 pos=9 n=1 from=2:4 "
+            "sample\n");
   EXPECT_EQ(plan.NumTokens(), 3);
   plan.Clear();
   EXPECT_EQ(plan.ToText(), "step 0\n");

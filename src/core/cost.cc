@@ -7,7 +7,7 @@ ModelCost CostOfModel(const ModelSpec& spec, std::span<const StateGroup> groups,
   const int64_t q_dim = int64_t{spec.num_heads} * spec.head_dim;
   const int64_t kv_dim = int64_t{spec.num_kv_heads} * spec.head_dim;
   const int64_t layer_macs = int64_t{spec.hidden_dim} * (2 * q_dim + 2 * kv_dim) +  // q, o, k, v
-                             int64_t{3} * spec.hidden_dim * spec.ffn_dim;           // gate, up, down
+                             int64_t{3} * spec.hidden_dim * spec.ffn_dim;  // gate, up, down
   ModelCost cost;
   cost.layer_weight_bytes = layer_weight_bytes;
   cost.output_weight_bytes = output_weight_bytes;
@@ -38,7 +38,8 @@ StepCost CostOfStep(const ModelCost& model, const StepPlan& plan) {
     cost.new_tokens += c;
     cost.logit_rows += row.num_logits();
     cost.causal_pairs += c * h + c * (c + 1) / 2;
-    cost.kv_bytes += (h + 2 * c) * model.kv_bytes_per_token;  // history and chunk read, chunk written
+    cost.kv_bytes +=
+        (h + 2 * c) * model.kv_bytes_per_token;  // history and chunk read, chunk written
   }
   if (cost.new_tokens > 0) cost.weight_bytes += model.layer_weight_bytes;
   if (cost.logit_rows > 0) cost.weight_bytes += model.output_weight_bytes;

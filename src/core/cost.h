@@ -1,8 +1,9 @@
-// What: what a step costs in bytes and operations: one function for every prediction, budget and bench.
+// What: what a step costs in bytes and operations: one function for every prediction, budget and
+//   bench.
 // Not here: seconds (a calibrated model turns these terms into time), how fast a machine is.
 // Threads: pure functions.
-// Based on: the chapter's accounting: D_w bytes of weights a step must read, N = c*h + c(c+1)/2 attention pairs of a chunk
-//   of c tokens behind h.
+// Based on: the chapter's accounting: D_w bytes of weights a step must read, N = c*h + c(c+1)/2
+//   attention pairs of a chunk of c tokens behind h.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@ namespace tandem {
 
 // Constants of a loaded model.
 struct ModelCost {
-  int64_t layer_weight_bytes = 0;   // of all layers: read once per pass whatever the batch
-  int64_t output_weight_bytes = 0;  // of the output projection: read once per pass that needs logits
-  int64_t macs_per_token = 0;       // multiply-adds of the projections of all layers
-  int64_t macs_per_logits = 0;      // of one row of logits
-  int64_t macs_per_pair = 0;        // of one (query, key) pair, all layers and heads
-  int64_t kv_bytes_per_token = 0;   // stored state of one position, all groups
+  int64_t layer_weight_bytes = 0;  // of all layers: read once per pass whatever the batch
+  int64_t output_weight_bytes =
+      0;                           // of the output projection: read once per pass that needs logits
+  int64_t macs_per_token = 0;      // multiply-adds of the projections of all layers
+  int64_t macs_per_logits = 0;     // of one row of logits
+  int64_t macs_per_pair = 0;       // of one (query, key) pair, all layers and heads
+  int64_t kv_bytes_per_token = 0;  // stored state of one position, all groups
 };
 
 // Byte counts come from the packed weights; the rest follows from the shapes.

@@ -12,7 +12,8 @@
 
 namespace tandem {
 
-// Receives one request's outputs, in order; the last has `finish` set, and the sink is destroyed after it.
+// Receives one request's outputs, in order; the last has `finish` set, and the sink is destroyed
+// after it.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -24,12 +25,13 @@ class EngineClient {
  public:
   virtual ~EngineClient() = default;
 
-  // Queues a request; its id is chosen here and returned at once. Errors: RESOURCE_EXHAUSTED (queue full: retry
-  // later), OUT_OF_RANGE (can never fit, with the numbers), INVALID_ARGUMENT, UNAVAILABLE (shutting down).
-  // On an error the sink is destroyed without a call.
+  // Queues a request; its id is chosen here and returned at once. Errors: RESOURCE_EXHAUSTED (queue
+  // full: retry later), OUT_OF_RANGE (can never fit, with the numbers), INVALID_ARGUMENT,
+  // UNAVAILABLE (shutting down). On an error the sink is destroyed without a call.
   virtual Result<RequestId> Submit(Request request, std::unique_ptr<RequestSink> sink) = 0;
 
-  // Stops a request; its sink gets a last output with kCancelled unless it has ended already. Unknown ids are ignored.
+  // Stops a request; its sink gets a last output with kCancelled unless it has ended already.
+  // Unknown ids are ignored.
   virtual void Cancel(RequestId id) = 0;
 
   // The most tokens (prompt + output) a request may hold.

@@ -23,11 +23,11 @@ struct EngineStats {
   int64_t requests_failed = 0;
   int64_t requests_refused = 0;
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;      // run through the model, recomputed ones included
-  int64_t generated_tokens = 0;   // delivered
+  int64_t prompt_tokens = 0;     // run through the model, recomputed ones included
+  int64_t generated_tokens = 0;  // delivered
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;
-  TimeNs step_time_total = 0;     // device time of all steps
+  TimeNs step_time_total = 0;  // device time of all steps
 };
 
 }  // namespace tandem

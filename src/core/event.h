@@ -1,5 +1,5 @@
-// What: everything that reaches the engine from outside, as timestamped values on one queue. The same events
-//   and the same configuration give the same decisions: that is what replay means.
+// What: everything that reaches the engine from outside, as timestamped values on one queue. The
+//   same events and the same configuration give the same decisions: that is what replay means.
 // Not here: the queue and the clock (the host's, cli/engine_host.h).
 // Threads: values.
 #pragma once

@@ -5,8 +5,8 @@
 namespace tandem {
 namespace {
 
-// Limits that keep every product of two dimensions within 64 bits and every dimension within 31; far
-// above any public model.
+// Limits that keep every product of two dimensions within 64 bits and every dimension within 31;
+// far above any public model.
 constexpr int32_t kMaxDim = 1 << 20;
 constexpr int32_t kMaxLayers = 4096;
 constexpr int32_t kMaxVocab = 1 << 24;
@@ -34,8 +34,9 @@ Status ModelSpec::Validate() const {
     return InvalidArgumentError("{} heads do not divide into {} KV heads", num_heads, num_kv_heads);
   }
   if (rope.dims < 2 || rope.dims > head_dim || rope.dims % 2 != 0) {
-    return InvalidArgumentError("rope dimension count {} must be even and at most the head dimension {}",
-                                rope.dims, head_dim);
+    return InvalidArgumentError(
+        "rope dimension count {} must be even and at most the head dimension {}", rope.dims,
+        head_dim);
   }
   if (!(rope.theta > 0) || rope.theta > 1e12) {
     return InvalidArgumentError("rope frequency base {} must be positive", rope.theta);
@@ -59,8 +60,9 @@ Result<Numerics> NumericsFromName(std::string_view name) {
 Result<std::vector<StateGroup>> MakeStateGroups(const ModelSpec& spec, Numerics numerics,
                                                 int32_t tokens_per_block, Shard shard) {
   if (spec.num_kv_heads % shard.world != 0 || spec.num_heads % shard.world != 0) {
-    return InvalidArgumentError("{} heads and {} KV heads do not split over {} tensor-parallel ranks",
-                                spec.num_heads, spec.num_kv_heads, shard.world);
+    return InvalidArgumentError(
+        "{} heads and {} KV heads do not split over {} tensor-parallel ranks", spec.num_heads,
+        spec.num_kv_heads, shard.world);
   }
   const DType dtype = numerics == Numerics::kExact ? DType::kF32 : DType::kF16;
   StateGroup group;

@@ -1,4 +1,5 @@
-// What: ModelSpec: the numbers that define a model, whatever file they came from; and the numerics id.
+// What: ModelSpec: the numbers that define a model, whatever file they came from; and the numerics
+//   id.
 // Not here: weights (model/weights.h), tokenizer.
 // Threads: values.
 #pragma once
@@ -44,8 +45,8 @@ struct ModelSpec {
   Status Validate() const;
 };
 
-// How numbers are computed. Two runs with the same id give the same bits for the same row (docs/decisions/001).
-//   exact  dequantised weights, f32 activations, f32 KV: the oracle setting
+// How numbers are computed. Two runs with the same id give the same bits for the same row
+//   (docs/decisions/001). exact  dequantised weights, f32 activations, f32 KV: the oracle setting
 //   fast   activations quantised to 8 bits per 32 values where the weights are quantised, f16 KV
 enum class Numerics : uint8_t { kExact, kFast };
 

@@ -1,5 +1,6 @@
 // What: Request: one inference job as it enters the engine, and what comes out of it.
-// Not here: text, chat messages, stop strings: the engine sees tokens only (server/ turns them into text).
+// Not here: text, chat messages, stop strings: the engine sees tokens only (server/ turns them into
+//   text).
 // Threads: values.
 #pragma once
 
@@ -20,7 +21,8 @@ struct Request {
   std::vector<TokenId> prompt;  // at least one token
   // The most tokens to generate. A stated limit is reserved in full and never preempted (spec S6).
   std::optional<int32_t> max_output_tokens;
-  std::vector<TokenId> stop_tokens;  // generation ends after any of these; it is not part of the output
+  std::vector<TokenId>
+      stop_tokens;  // generation ends after any of these; it is not part of the output
   SamplingParams sampling;
   TimeNs arrival = 0;  // times of the request count from here
 };

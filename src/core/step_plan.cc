@@ -27,7 +27,8 @@ std::string StepPlan::ToText() const {
   auto to = std::back_inserter(out);
   fmt::format_to(to, "step {}\n", step);
   for (SlotId slot : leaves) fmt::format_to(to, "leave slot={}\n", slot);
-  for (const SlotJoin& j : joins) fmt::format_to(to, "join slot={} request={}\n", j.slot, j.request);
+  for (const SlotJoin& j : joins)
+    fmt::format_to(to, "join slot={} request={}\n", j.slot, j.request);
   for (const BlockAppend& a : appends) {
     fmt::format_to(to, "append slot={} group={} block={}\n", a.slot, a.group, a.block);
   }

@@ -1,9 +1,11 @@
-// What: StepPlan and StepResult: a scheduling iteration as a value. A plan is a flat delta against the tables
-//   that an executor keeps (slots, their tokens and block tables); a result says what happened.
+// What: StepPlan and StepResult: a scheduling iteration as a value. A plan is a flat delta against
+//   the tables that an executor keeps (slots, their tokens and block tables); a result says what
+//   happened.
 // Not here: who decides (sched/), who runs (exec/, the simulator).
 // Threads: values.
-// Invariants: plans are executed in step order, each once. A slot is joined before its first row and leaves after its
-//   last. Rows are in the order of the batch; each slot has at most one row per plan.
+// Invariants: plans are executed in step order, each once. A slot is joined before its first row
+//   and leaves after its last. Rows are in the order of the batch; each slot has at most one row
+//   per plan.
 // Based on: iteration-level scheduling (Orca, OSDI'22); deltas as in persistent-batch executors.
 #pragma once
 
@@ -45,13 +47,14 @@ struct PlanRow {
   SlotId slot;
   int32_t position = 0;
   int32_t num_tokens = 0;
-  // Known tokens: plan.tokens[tokens_begin, + num_tokens). Otherwise (tokens_begin < 0) num_tokens is 1 and
-  // the token is the output of row `from_row` of step `from_step`, which need not be finished yet.
+  // Known tokens: plan.tokens[tokens_begin, + num_tokens). Otherwise (tokens_begin < 0) num_tokens
+  // is 1 and the token is the output of row `from_row` of step `from_step`, which need not be
+  // finished yet.
   int32_t tokens_begin = 0;
   StepId from_step;
   int32_t from_row = 0;
-  bool sample = false;         // choose a token after the last position
-  int32_t return_logits = 0;   // logits of this many last positions come back in the result
+  bool sample = false;        // choose a token after the last position
+  int32_t return_logits = 0;  // logits of this many last positions come back in the result
 
   bool token_is_output() const { return tokens_begin < 0; }
   // Positions of this row whose logits must be computed.
@@ -60,7 +63,8 @@ struct PlanRow {
 
 struct StepPlan {
   StepId step;
-  std::vector<SlotId> leaves;  // taken out before the joins: a slot may leave and be joined in one plan
+  std::vector<SlotId>
+      leaves;  // taken out before the joins: a slot may leave and be joined in one plan
   std::vector<SlotJoin> joins;
   std::vector<BlockAppend> appends;
   std::vector<BlockCopy> copies;
@@ -69,7 +73,8 @@ struct StepPlan {
 
   int32_t NumTokens() const;
   void Clear();
-  // One line per entry, for traces and logs: "step 3", "join slot=0 request=7", "row slot=0 pos=0 n=16 ...".
+  // One line per entry, for traces and logs: "step 3", "join slot=0 request=7", "row slot=0 pos=0
+  // n=16 ...".
   std::string ToText() const;
 };
 
@@ -80,8 +85,8 @@ struct StepResult {
     TokenId token;  // when sampled
   };
   StepId step;
-  Status status;  // not ok: no row of this step has a result
-  TimeNs started = 0;   // on the device's time line
+  Status status;       // not ok: no row of this step has a result
+  TimeNs started = 0;  // on the device's time line
   TimeNs finished = 0;
   std::vector<Row> rows;      // as the plan's rows
   std::vector<float> logits;  // [sum of return_logits, vocab_size], in row order

@@ -44,8 +44,8 @@ Status DeviceExecutor::Submit(const StepPlan& plan) {
   TANDEM_RETURN_IF_ERROR(table_->Validate(plan));
   for (const TokenId token : plan.tokens) {
     if (token.value() < 0 || token.value() >= shape_.spec.vocab_size) {
-      return InvalidArgumentError("step {}: token {} is not in the vocabulary of {}", plan.step, token,
-                                  shape_.spec.vocab_size);
+      return InvalidArgumentError("step {}: token {} is not in the vocabulary of {}", plan.step,
+                                  token, shape_.spec.vocab_size);
     }
   }
   table_->Apply(plan);

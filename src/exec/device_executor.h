@@ -1,5 +1,5 @@
-// What: DeviceExecutor: the StepExecutor that runs plans on devices: one rank, or several tensor-parallel ranks in
-//   this process.
+// What: DeviceExecutor: the StepExecutor that runs plans on devices: one rank, or several
+//   tensor-parallel ranks in this process.
 // Not here: scheduling; memory of blocks' owners (kv/).
 // Threads: as StepExecutor.
 // Invariants: a plan is checked whole before it changes anything; results come back in order.
@@ -20,7 +20,8 @@ namespace tandem {
 
 class DeviceExecutor final : public StepExecutor {
  public:
-  // One config per rank, in rank order. The devices, weights and communicators must outlive the executor.
+  // One config per rank, in rank order. The devices, weights and communicators must outlive the
+  // executor.
   static Result<std::unique_ptr<DeviceExecutor>> Create(std::span<const RankConfig> ranks,
                                                         const RankShape& shape);
   ~DeviceExecutor() override;

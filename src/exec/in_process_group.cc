@@ -103,9 +103,9 @@ Result<std::unique_ptr<InProcessGroup>> InProcessGroup::Create(std::vector<Devic
   group->shared_->published.resize(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     TANDEM_CHECK(devices[r]->kind() == DeviceKind::kCpu);
-    TANDEM_ASSIGN_OR_RETURN(
-        Buffer scratch, devices[r]->Allocate(static_cast<size_t>(max_count) * sizeof(float),
-                                             MemoryTerm::kActivations));
+    TANDEM_ASSIGN_OR_RETURN(Buffer scratch,
+                            devices[r]->Allocate(static_cast<size_t>(max_count) * sizeof(float),
+                                                 MemoryTerm::kActivations));
     group->members_.push_back(std::make_unique<Member>(
         group->shared_.get(), Shard{static_cast<int32_t>(r), group->shared_->world},
         std::move(scratch)));

@@ -1,6 +1,7 @@
 // What: InProcessGroup: tensor-parallel ranks in one process that add up through shared memory.
 // Not here: ranks as separate processes; other transports.
-// Threads: each rank's communicator as its stream. Ranks' streams must be able to run at the same time.
+// Threads: each rank's communicator as its stream. Ranks' streams must be able to run at the same
+//   time.
 // Invariants: every rank calls AllReduce in the same order with the same count.
 #pragma once
 
@@ -16,7 +17,8 @@ namespace tandem {
 class InProcessGroup {
  public:
   // `max_count` is the longest vector that will be reduced. The devices must be CPU devices.
-  static Result<std::unique_ptr<InProcessGroup>> Create(std::vector<Device*> devices, int64_t max_count);
+  static Result<std::unique_ptr<InProcessGroup>> Create(std::vector<Device*> devices,
+                                                        int64_t max_count);
   ~InProcessGroup();
 
   int32_t world() const;

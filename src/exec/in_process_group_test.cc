@@ -26,12 +26,16 @@ TEST(InProcessGroup, EveryRankGetsTheSumInRankOrder) {
     for (int64_t i = 0; i < kCount; ++i) {
       expected[static_cast<size_t>(i)] = 0;
       for (size_t r = 0; r < kWorld; ++r) {
-        data[r][static_cast<size_t>(i)] = 0.1f * static_cast<float>(i % 97) + static_cast<float>(r) / 3.0f + static_cast<float>(round);
-        expected[static_cast<size_t>(i)] = r == 0 ? data[r][static_cast<size_t>(i)] : expected[static_cast<size_t>(i)] + data[r][static_cast<size_t>(i)];
+        data[r][static_cast<size_t>(i)] = 0.1f * static_cast<float>(i % 97) +
+                                          static_cast<float>(r) / 3.0f + static_cast<float>(round);
+        expected[static_cast<size_t>(i)] =
+            r == 0 ? data[r][static_cast<size_t>(i)]
+                   : expected[static_cast<size_t>(i)] + data[r][static_cast<size_t>(i)];
       }
     }
     for (int32_t r = 0; r < kWorld; ++r) {
-      group->communicator(r)->AllReduce(*streams[static_cast<size_t>(r)], data[static_cast<size_t>(r)].data(), kCount);
+      group->communicator(r)->AllReduce(*streams[static_cast<size_t>(r)],
+                                        data[static_cast<size_t>(r)].data(), kCount);
     }
     for (auto& stream : streams) stream->Synchronize();
     for (const auto& rank : data) ASSERT_EQ(rank, expected);

@@ -21,8 +21,8 @@ std::string FormatBytes(int64_t bytes) {
 
 Result<int64_t> ParseBytes(const std::string& text) {
   const auto bad = [&] {
-    return InvalidArgumentError("'{}' is not a size: write bytes or a number with K, M, G or T, like 8G or 512MiB",
-                                text);
+    return InvalidArgumentError(
+        "'{}' is not a size: write bytes or a number with K, M, G or T, like 8G or 512MiB", text);
   };
   double value = 0;
   const char* const end = text.data() + text.size();
@@ -95,7 +95,8 @@ Result<std::vector<int32_t>> ChooseBlocks(std::span<const StateGroup> groups, in
     const auto affordable =
         static_cast<int64_t>(share * static_cast<double>(kv_bytes)) / group.BlockBytes();
     const int64_t wanted = group.BlocksFor(max_context) * sequences;
-    const int64_t count = std::min({wanted, affordable, int64_t{std::numeric_limits<int32_t>::max()}});
+    const int64_t count =
+        std::min({wanted, affordable, int64_t{std::numeric_limits<int32_t>::max()}});
     if (count < group.BlocksFor(min_context)) {
       return ResourceExhaustedError(
           "KV cache (M_KV) of {} does not hold one sequence of {} tokens, which takes {}: raise "

@@ -11,15 +11,18 @@ int64_t TokenTableInts(const RankShape& shape) { return shape.num_slots + shape.
 
 }  // namespace
 
-RankBytes BytesOfRank(const RankShape& shape, const Model& model, std::span<const StateGroup> groups) {
+RankBytes BytesOfRank(const RankShape& shape, const Model& model,
+                      std::span<const StateGroup> groups) {
   RankBytes bytes;
-  for (size_t g = 0; g < groups.size(); ++g) bytes.kv += groups[g].BlockBytes() * shape.num_blocks[g];
+  for (size_t g = 0; g < groups.size(); ++g)
+    bytes.kv += groups[g].BlockBytes() * shape.num_blocks[g];
   const WorkspaceLimits limits{shape.slab.max_tokens, shape.slab.max_logits, shape.max_context,
                                shape.num_threads};
   const int64_t logits = int64_t{shape.slab.max_logits} * shape.spec.vocab_size;
-  bytes.activations = static_cast<int64_t>(model.WorkspaceBytes(limits)) +
-                      logits * static_cast<int64_t>(sizeof(float)) +
-                      static_cast<int64_t>(SampleScratchBytes(shape.spec.vocab_size, shape.slab.max_logits));
+  bytes.activations =
+      static_cast<int64_t>(model.WorkspaceBytes(limits)) +
+      logits * static_cast<int64_t>(sizeof(float)) +
+      static_cast<int64_t>(SampleScratchBytes(shape.spec.vocab_size, shape.slab.max_logits));
   const int64_t ints =
       static_cast<int64_t>(MaxSlabInts(shape.slab, shape.num_slots, shape.max_context, groups));
   bytes.runtime = (ints + TokenTableInts(shape)) * static_cast<int64_t>(sizeof(int32_t)) +
@@ -67,14 +70,13 @@ Status Rank::Allocate() {
   TANDEM_RETURN_IF_ERROR(allocate(
       static_cast<int64_t>(SampleScratchBytes(shape_.spec.vocab_size, shape_.slab.max_logits)), act,
       &sample_scratch_));
-  TANDEM_RETURN_IF_ERROR(
-      allocate(static_cast<int64_t>(
-                   MaxSlabInts(shape_.slab, shape_.num_slots, shape_.max_context, groups_)) *
-                   int_size,
-               run, &ints_));
+  TANDEM_RETURN_IF_ERROR(allocate(static_cast<int64_t>(MaxSlabInts(shape_.slab, shape_.num_slots,
+                                                                   shape_.max_context, groups_)) *
+                                      int_size,
+                                  run, &ints_));
   TANDEM_RETURN_IF_ERROR(allocate(TokenTableInts(shape_) * int_size, run, &token_table_));
-  TANDEM_RETURN_IF_ERROR(allocate(
-      shape_.slab.max_logits * static_cast<int64_t>(sizeof(SampleRow)), run, &sample_rows_));
+  TANDEM_RETURN_IF_ERROR(allocate(shape_.slab.max_logits * static_cast<int64_t>(sizeof(SampleRow)),
+                                  run, &sample_rows_));
   group_batches_.resize(groups_.size());
   return OkStatus();
 }

@@ -1,9 +1,11 @@
-// What: Rank: one device's share of an executor: its stream, model, state pools and buffers, and the thread that
-//   enqueues steps on the stream.
+// What: Rank: one device's share of an executor: its stream, model, state pools and buffers, and
+//   the thread that enqueues steps on the stream.
 // Not here: plans and tables (device_executor.h); which ranks exist.
-// Threads: Start from the engine's thread; the rank's own thread enqueues; on_finished comes from a stream thread.
-// Invariants: steps run in the order of Start. Submission has its own thread because a stream's ring is bounded and ranks
-//   wait for each other in AllReduce: no rank may wait for another one's turn to enqueue.
+// Threads: Start from the engine's thread; the rank's own thread enqueues; on_finished comes from a
+//   stream thread.
+// Invariants: steps run in the order of Start. Submission has its own thread because a stream's
+//   ring is bounded and ranks wait for each other in AllReduce: no rank may wait for another one's
+//   turn to enqueue.
 #pragma once
 
 #include <atomic>
@@ -25,9 +27,9 @@ struct InFlightStep {
   InFlightStep(const SlabLimits& limits, std::span<const StateGroup> groups)
       : inputs(limits, groups) {}
   StepInputs inputs;
-  StepResult result;                // rows are filled in by the executor at Submit
-  std::vector<int32_t> sampled;     // [num_slots], rank 0's copy of the token table after the step
-  std::atomic<TimeNs> started{0};   // rank 0
+  StepResult result;               // rows are filled in by the executor at Submit
+  std::vector<int32_t> sampled;    // [num_slots], rank 0's copy of the token table after the step
+  std::atomic<TimeNs> started{0};  // rank 0
   std::atomic<TimeNs> finished{0};
   std::atomic<int32_t> ranks_left{0};
 };
@@ -51,13 +53,15 @@ struct RankShape {
   SlabLimits slab;
 };
 
-// Bytes of one rank's buffers by term, without the weights; see Rank::Create, which allocates exactly these.
+// Bytes of one rank's buffers by term, without the weights; see Rank::Create, which allocates
+// exactly these.
 struct RankBytes {
   int64_t kv = 0;
   int64_t activations = 0;
   int64_t runtime = 0;
 };
-RankBytes BytesOfRank(const RankShape& shape, const Model& model, std::span<const StateGroup> groups);
+RankBytes BytesOfRank(const RankShape& shape, const Model& model,
+                      std::span<const StateGroup> groups);
 
 class Rank {
  public:
@@ -91,11 +95,11 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> state_;  // per group
   Buffer workspace_;
-  Buffer logits_;        // [max_logits, vocab_size]
+  Buffer logits_;  // [max_logits, vocab_size]
   Buffer sample_scratch_;
-  Buffer ints_;          // the running slab's array
-  Buffer token_table_;   // [num_slots + max_tokens]
-  Buffer sample_rows_;   // [max_logits]
+  Buffer ints_;         // the running slab's array
+  Buffer token_table_;  // [num_slots + max_tokens]
+  Buffer sample_rows_;  // [max_logits]
   std::vector<GroupBatch> group_batches_;
   LayerTap* tap_ = nullptr;
   std::function<void(InFlightStep*)> on_rank_finished_;

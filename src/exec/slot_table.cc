@@ -45,8 +45,8 @@ Status SlotTable::ValidateDelta(const StepPlan& plan) {
   }
   for (const SlotJoin& join : plan.joins) {
     if (!InRange(join.slot) || shadow_[static_cast<size_t>(join.slot.value())].joined) {
-      return InvalidArgumentError("step {}: slot {} is joined but is taken or does not exist", plan.step,
-                                  join.slot);
+      return InvalidArgumentError("step {}: slot {} is joined but is taken or does not exist",
+                                  plan.step, join.slot);
     }
     Shadow& shadow = shadow_[static_cast<size_t>(join.slot.value())];
     shadow.joined = true;
@@ -61,16 +61,16 @@ Status SlotTable::ValidateDelta(const StepPlan& plan) {
   for (const BlockAppend& append : plan.appends) {
     if (!InRange(append.slot) || !shadow_[static_cast<size_t>(append.slot.value())].joined ||
         !valid_block(append.group, append.block)) {
-      return InvalidArgumentError("step {}: block {} of group {} cannot be appended to slot {}", plan.step,
-                                  append.block, append.group, append.slot);
+      return InvalidArgumentError("step {}: block {} of group {} cannot be appended to slot {}",
+                                  plan.step, append.block, append.group, append.slot);
     }
     ++shadow_[static_cast<size_t>(append.slot.value())]
           .num_blocks[static_cast<size_t>(append.group.value())];
   }
   for (const BlockCopy& copy : plan.copies) {
     if (!valid_block(copy.group, copy.from) || !valid_block(copy.group, copy.to)) {
-      return InvalidArgumentError("step {}: copy of block {} to {} of group {}", plan.step, copy.from,
-                                  copy.to, copy.group);
+      return InvalidArgumentError("step {}: copy of block {} to {} of group {}", plan.step,
+                                  copy.from, copy.to, copy.group);
     }
   }
   return OkStatus();
@@ -97,18 +97,19 @@ Status SlotTable::ValidateRow(const StepPlan& plan, const PlanRow& row) {
     }
   }
   if (row.return_logits < 0 || row.return_logits > row.num_tokens) {
-    return InvalidArgumentError("step {}: {} logits of a row of {} tokens", plan.step, row.return_logits,
-                                row.num_tokens);
+    return InvalidArgumentError("step {}: {} logits of a row of {} tokens", plan.step,
+                                row.return_logits, row.num_tokens);
   }
   if (row.token_is_output()) {
     if (row.num_tokens != 1 || shadow.sampled_row < 0 || row.from_step != shadow.sampled_step ||
         row.from_row != shadow.sampled_row) {
-      return InvalidArgumentError("step {}: slot {} reads output {}:{}, which is not its last", plan.step,
-                                  row.slot, row.from_step, row.from_row);
+      return InvalidArgumentError("step {}: slot {} reads output {}:{}, which is not its last",
+                                  plan.step, row.slot, row.from_step, row.from_row);
     }
   } else if (static_cast<size_t>(row.tokens_begin) + static_cast<size_t>(row.num_tokens) >
              plan.tokens.size()) {
-    return InvalidArgumentError("step {}: tokens of slot {} lie outside the plan", plan.step, row.slot);
+    return InvalidArgumentError("step {}: tokens of slot {} lie outside the plan", plan.step,
+                                row.slot);
   }
   return OkStatus();
 }

@@ -1,8 +1,9 @@
-// What: SlotTable: the host's copy of what each slot holds (request, length, block tables), kept up to date by the
-//   deltas of plans. Checks a plan against it before anything changes.
+// What: SlotTable: the host's copy of what each slot holds (request, length, block tables), kept up
+//   to date by the deltas of plans. Checks a plan against it before anything changes.
 // Not here: device memory (rank.h), who gets a slot (sched/).
 // Threads: one.
-// Invariants: a slot's length counts the positions whose state has been submitted; block tables cover them.
+// Invariants: a slot's length counts the positions whose state has been submitted; block tables
+//   cover them.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +24,18 @@ class SlotTable {
     RequestId request;
     uint32_t sample_index = 0;
     SamplingParams sampling;
-    int32_t length = 0;                         // positions submitted so far
-    StepId sampled_step;                        // the last step and row that sampled for this slot
+    int32_t length = 0;   // positions submitted so far
+    StepId sampled_step;  // the last step and row that sampled for this slot
     int32_t sampled_row = -1;
-    std::vector<std::vector<int32_t>> blocks;   // [group][logical block]
+    std::vector<std::vector<int32_t>> blocks;  // [group][logical block]
   };
 
   // `groups` and `num_blocks` (per group) describe the pools that block ids refer to.
-  SlotTable(int32_t num_slots, std::span<const StateGroup> groups, std::span<const int32_t> num_blocks,
-            int32_t max_context);
+  SlotTable(int32_t num_slots, std::span<const StateGroup> groups,
+            std::span<const int32_t> num_blocks, int32_t max_context);
 
-  // INVALID_ARGUMENT says which entry of the plan contradicts the tables. Changes nothing that a later Apply sees.
+  // INVALID_ARGUMENT says which entry of the plan contradicts the tables. Changes nothing that a
+  // later Apply sees.
   Status Validate(const StepPlan& plan);
   // Requires that Validate(plan) was ok.
   void Apply(const StepPlan& plan);

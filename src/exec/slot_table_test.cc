@@ -47,7 +47,8 @@ StepPlan JoinAndRun(int32_t slot, int32_t num_tokens, uint64_t step) {
   return plan;
 }
 
-StepPlan Decode(int32_t slot, int32_t position, uint64_t step, uint64_t from_step, int32_t from_row) {
+StepPlan Decode(int32_t slot, int32_t position, uint64_t step, uint64_t from_step,
+                int32_t from_row) {
   StepPlan plan;
   plan.step = StepId(step);
   plan.rows.push_back({SlotId(slot), position, 1, -1, StepId(from_step), from_row, true, 0});
@@ -65,7 +66,10 @@ TEST(SlotTable, RefusesPlansThatContradictIt) {
       {"cannot be appended", [](StepPlan& p) { p.appends[0].block = BlockId(8); }},
       {"cannot be appended", [](StepPlan& p) { p.appends[0].group = GroupId(2); }},
       {"cannot be appended", [](StepPlan& p) { p.appends[0].slot = SlotId(0); }},
-      {"copy of block", [](StepPlan& p) { p.copies.push_back({GroupId(0), BlockId(-1), BlockId(0)}); }},
+      {"copy of block",
+       [](StepPlan& p) {
+         p.copies.push_back({GroupId(0), BlockId(-1), BlockId(0)});
+       }},
       {"which is empty", [](StepPlan& p) { p.rows[0].slot = SlotId(2); }},
       {"two rows", [](StepPlan& p) { p.rows.push_back(p.rows[0]); }},
       {"cannot run", [](StepPlan& p) { p.rows[0].position = 1; }},
@@ -74,7 +78,11 @@ TEST(SlotTable, RefusesPlansThatContradictIt) {
       {"blocks of group 1 end", [](StepPlan& p) { p.appends.pop_back(); }},
       {"logits of a row", [](StepPlan& p) { p.rows[0].return_logits = 6; }},
       {"outside the plan", [](StepPlan& p) { p.tokens.pop_back(); }},
-      {"not its last", [](StepPlan& p) { p.rows[0].num_tokens = 1; p.rows[0].tokens_begin = -1; }},
+      {"not its last",
+       [](StepPlan& p) {
+         p.rows[0].num_tokens = 1;
+         p.rows[0].tokens_begin = -1;
+       }},
   };
   for (const auto& [expected, damage] : kDamages) {
     StepPlan plan = good;
@@ -134,7 +142,8 @@ TEST(StepInputs, CutsRowsAtSlabBorders) {
   EXPECT_EQ(second.samples[0].out_index, 1);
   EXPECT_EQ(second.samples[0].position, 7);
   EXPECT_EQ(second.logit_rows, (std::vector<int32_t>{2}));
-  EXPECT_LE(second.ints.size(), MaxSlabInts({.max_tokens = 5, .max_logits = 8}, kNumSlots, kMaxContext, groups));
+  EXPECT_LE(second.ints.size(),
+            MaxSlabInts({.max_tokens = 5, .max_logits = 8}, kNumSlots, kMaxContext, groups));
 }
 
 TEST(StepInputs, BoundsLogitRowsPerSlab) {

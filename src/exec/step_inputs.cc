@@ -46,7 +46,8 @@ void StepInputs::Build(const StepPlan& plan, const SlotTable& table) {
 int32_t StepInputs::Fitting(const PlanRow& row, int32_t offset, int32_t tokens,
                             int32_t logits) const {
   const int32_t by_tokens = std::min(row.num_tokens - offset, limits_.max_tokens - tokens);
-  const int32_t first_logit = row.num_tokens - row.num_logits();  // offsets from here on need logits
+  const int32_t first_logit =
+      row.num_tokens - row.num_logits();  // offsets from here on need logits
   const int32_t by_logits = std::max(first_logit - offset, 0) + limits_.max_logits - logits;
   return std::min(by_tokens, by_logits);
 }
@@ -71,7 +72,8 @@ void StepInputs::AddPiece(const StepPlan& plan, const SlotTable& table, const Pi
   for (int32_t i = 0; i < piece.num_tokens; ++i) {
     const int32_t offset = piece.offset + i;
     if (!row.token_is_output()) {
-      slab.known_tokens.push_back(plan.tokens[static_cast<size_t>(row.tokens_begin + offset)].value());
+      slab.known_tokens.push_back(
+          plan.tokens[static_cast<size_t>(row.tokens_begin + offset)].value());
     }
     if (offset < first_logit) continue;
     const auto logits_row = static_cast<int32_t>(slab.logit_rows.size());
@@ -79,8 +81,9 @@ void StepInputs::AddPiece(const StepPlan& plan, const SlotTable& table, const Pi
     if (row.return_logits > 0) slab.return_rows.push_back(logits_row);
     if (row.sample && offset == row.num_tokens - 1) {
       const SlotTable::Slot& slot = table.slot(row.slot);
-      slab.samples.push_back({slot.sampling, slot.sample_index, int64_t{row.position} + row.num_tokens,
-                              logits_row, row.slot.value()});
+      slab.samples.push_back({slot.sampling, slot.sample_index,
+                              int64_t{row.position} + row.num_tokens, logits_row,
+                              row.slot.value()});
     }
   }
   slab.num_tokens += piece.num_tokens;

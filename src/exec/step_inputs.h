@@ -1,9 +1,10 @@
-// What: StepInputs: a plan turned into what the device reads: slabs of bounded size, each with one packed array of int32
-//   (positions, rows, block tables, ...) that a rank copies to the device at once.
+// What: StepInputs: a plan turned into what the device reads: slabs of bounded size, each with one
+//   packed array of int32 (positions, rows, block tables, ...) that a rank copies to the device at
+//   once.
 // Not here: device pointers (rank.cc adds a slab's offsets to its own base).
 // Threads: built on the engine's thread, then read-only until its step has finished.
-// Invariants: a slab has at most max_tokens tokens and max_logits logit rows. Rows keep their order; a row may be cut at
-//   slab borders (which changes no number: kernels/ops.h).
+// Invariants: a slab has at most max_tokens tokens and max_logits logit rows. Rows keep their
+//   order; a row may be cut at slab borders (which changes no number: kernels/ops.h).
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,17 @@ struct Slab {
   int32_t num_rows = 0;
   // The slab's array: offsets in ints from its begin.
   std::vector<int32_t> ints;
-  size_t positions = 0;              // [num_tokens]
-  size_t row_of_token = 0;           // [num_tokens]
-  size_t token_index = 0;            // [num_tokens], into the token table: slots first, then known tokens
-  size_t logit_tokens = 0;           // [num_logits]
-  std::vector<size_t> rows;          // per group: BatchRow[num_rows]
+  size_t positions = 0;      // [num_tokens]
+  size_t row_of_token = 0;   // [num_tokens]
+  size_t token_index = 0;    // [num_tokens], into the token table: slots first, then known tokens
+  size_t logit_tokens = 0;   // [num_logits]
+  std::vector<size_t> rows;  // per group: BatchRow[num_rows]
   std::vector<size_t> block_tables;  // per group
   std::vector<int32_t> known_tokens;
-  std::vector<int32_t> logit_rows;    // the tokens of the slab that need logits (content of logit_tokens)
-  std::vector<int32_t> return_rows;   // those of them that go to the result, ascending
-  std::vector<SampleRow> samples;     // out_index is the slot
+  std::vector<int32_t>
+      logit_rows;  // the tokens of the slab that need logits (content of logit_tokens)
+  std::vector<int32_t> return_rows;  // those of them that go to the result, ascending
+  std::vector<SampleRow> samples;    // out_index is the slot
 };
 
 class StepInputs {
@@ -61,7 +63,8 @@ class StepInputs {
     int32_t offset = 0;  // of its first token within the row
     int32_t num_tokens = 0;
   };
-  // Tokens of `row` from `offset` that still fit into a slab which holds `tokens` tokens and `logits` logit rows.
+  // Tokens of `row` from `offset` that still fit into a slab which holds `tokens` tokens and
+  // `logits` logit rows.
   int32_t Fitting(const PlanRow& row, int32_t offset, int32_t tokens, int32_t logits) const;
   Slab& NewSlab();
   void AddPiece(const StepPlan& plan, const SlotTable& table, const Piece& piece, Slab& slab);

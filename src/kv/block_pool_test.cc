@@ -207,8 +207,7 @@ void RandomOperation(SplitMix64* random, BlockPool* pool, PoolModel* model) {
         ASSERT_EQ(pool->EndUse(id, static_cast<UseAgent>(agent)), model->IsFree(i));
       }
       break;
-    default:
-      RandomStepEvent(random, pool, model);
+    default: RandomStepEvent(random, pool, model);
   }
 }
 

@@ -1,5 +1,5 @@
-// What: ArenaLayout: hands out aligned pieces of one allocation in order; run once without memory to learn the size,
-//   once with it to get the pointers.
+// What: ArenaLayout: hands out aligned pieces of one allocation in order; run once without memory
+//   to learn the size, once with it to get the pointers.
 // Not here: freeing; an arena lives as long as its owner.
 // Threads: one.
 #pragma once

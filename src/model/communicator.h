@@ -14,7 +14,8 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual Shard shard() const = 0;
-  // Enqueues: data[i] = sum over ranks of their data[i], added in rank order, so every rank gets the same bits.
+  // Enqueues: data[i] = sum over ranks of their data[i], added in rank order, so every rank gets
+  // the same bits.
   virtual void AllReduce(Stream& stream, float* data, int64_t count) = 0;
 };
 

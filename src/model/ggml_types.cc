@@ -63,9 +63,7 @@ const GgmlTypeInfo* FindGgmlType(uint32_t id) {
   return it != kTypes.end() && it->id == id ? &*it : nullptr;
 }
 
-std::span<const GgmlTypeInfo> AllGgmlTypes() {
-  return kTypes;
-}
+std::span<const GgmlTypeInfo> AllGgmlTypes() { return kTypes; }
 
 std::string SupportedGgmlTypes() {
   std::string names;

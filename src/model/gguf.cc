@@ -33,10 +33,8 @@ bool IsInteger(GgufValueType type) {
     case GgufValueType::kU32:
     case GgufValueType::kI32:
     case GgufValueType::kU64:
-    case GgufValueType::kI64:
-      return true;
-    default:
-      return false;
+    case GgufValueType::kI64: return true;
+    default: return false;
   }
 }
 
@@ -47,38 +45,27 @@ bool IsNumber(GgufValueType type) {
 size_t NumberBytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kU16:
-    case GgufValueType::kI16:
-      return 2;
+    case GgufValueType::kI16: return 2;
     case GgufValueType::kU32:
     case GgufValueType::kI32:
-    case GgufValueType::kF32:
-      return 4;
+    case GgufValueType::kF32: return 4;
     case GgufValueType::kU64:
     case GgufValueType::kI64:
-    case GgufValueType::kF64:
-      return 8;
-    default:
-      return 1;
+    case GgufValueType::kF64: return 8;
+    default: return 1;
   }
 }
 
 // Requires IsInteger(type). A u64 beyond i64 has no value here.
 std::optional<int64_t> LoadInteger(GgufValueType type, const std::byte* p) {
   switch (type) {
-    case GgufValueType::kU8:
-      return Load<uint8_t>(p);
-    case GgufValueType::kI8:
-      return Load<int8_t>(p);
-    case GgufValueType::kU16:
-      return Load<uint16_t>(p);
-    case GgufValueType::kI16:
-      return Load<int16_t>(p);
-    case GgufValueType::kU32:
-      return Load<uint32_t>(p);
-    case GgufValueType::kI32:
-      return Load<int32_t>(p);
-    case GgufValueType::kI64:
-      return Load<int64_t>(p);
+    case GgufValueType::kU8: return Load<uint8_t>(p);
+    case GgufValueType::kI8: return Load<int8_t>(p);
+    case GgufValueType::kU16: return Load<uint16_t>(p);
+    case GgufValueType::kI16: return Load<int16_t>(p);
+    case GgufValueType::kU32: return Load<uint32_t>(p);
+    case GgufValueType::kI32: return Load<int32_t>(p);
+    case GgufValueType::kI64: return Load<int64_t>(p);
     default: {
       const auto value = Load<uint64_t>(p);
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;

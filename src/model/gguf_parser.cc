@@ -29,29 +29,22 @@ uint64_t FixedBytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kU8:
     case GgufValueType::kI8:
-    case GgufValueType::kBool:
-      return 1;
+    case GgufValueType::kBool: return 1;
     case GgufValueType::kU16:
-    case GgufValueType::kI16:
-      return 2;
+    case GgufValueType::kI16: return 2;
     case GgufValueType::kU32:
     case GgufValueType::kI32:
-    case GgufValueType::kF32:
-      return 4;
+    case GgufValueType::kF32: return 4;
     case GgufValueType::kU64:
     case GgufValueType::kI64:
-    case GgufValueType::kF64:
-      return 8;
+    case GgufValueType::kF64: return 8;
     case GgufValueType::kString:
-    case GgufValueType::kArray:
-      return 0;
+    case GgufValueType::kArray: return 0;
   }
   return 0;
 }
 
-bool KnownValueType(uint32_t type) {
-  return type <= static_cast<uint32_t>(GgufValueType::kF64);
-}
+bool KnownValueType(uint32_t type) { return type <= static_cast<uint32_t>(GgufValueType::kF64); }
 
 }  // namespace
 

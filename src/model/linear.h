@@ -1,5 +1,5 @@
-// What: Linear: one projection of a model: its name and packed weights; and Project, which applies up to three of
-//   them to the same rows.
+// What: Linear: one projection of a model: its name and packed weights; and Project, which applies
+//   up to three of them to the same rows.
 // Not here: kernels (kernels/ops.h), loading (weights.h).
 // Threads: values; Project as the stream.
 #pragma once
@@ -30,7 +30,8 @@ struct ActivationNeeds {
 };
 ActivationNeeds NeedsOf(Numerics numerics, std::initializer_list<const Linear*> readers);
 
-// out = x * W^T for each projection; with `accumulate`, out += x * W^T. Output rows are dense ([rows, out_dim]).
+// out = x * W^T for each projection; with `accumulate`, out += x * W^T. Output rows are dense
+// ([rows, out_dim]).
 struct Projection {
   const Linear* linear = nullptr;
   float* out = nullptr;

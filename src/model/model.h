@@ -21,12 +21,14 @@ struct GroupBatch {
   BatchView batch;
 };
 
-// Sees the residual stream after each layer, in stream order (drafts that read hidden states, tests).
+// Sees the residual stream after each layer, in stream order (drafts that read hidden states,
+// tests).
 class LayerTap {
  public:
   virtual ~LayerTap() = default;
   // hidden: [num_tokens, hidden_dim] on the device, valid until later work of the stream.
-  virtual void AfterLayer(Stream& stream, int32_t layer, const float* hidden, int32_t num_tokens) = 0;
+  virtual void AfterLayer(Stream& stream, int32_t layer, const float* hidden,
+                          int32_t num_tokens) = 0;
 };
 
 struct ForwardArgs {
@@ -34,7 +36,8 @@ struct ForwardArgs {
   const int32_t* token_index = nullptr;  // [num_tokens]
   int32_t num_tokens = 0;
   std::span<const GroupBatch> groups;
-  const int32_t* logit_tokens = nullptr;  // tokens of the batch whose logits are wanted, [num_logits]
+  const int32_t* logit_tokens =
+      nullptr;  // tokens of the batch whose logits are wanted, [num_logits]
   int32_t num_logits = 0;
   float* logits = nullptr;  // [num_logits, vocab_size]
   std::byte* workspace = nullptr;
@@ -58,8 +61,8 @@ class Model {
                        const ForwardArgs& args) = 0;
 };
 
-// The family that `spec.architecture` names, over `weights` (which must outlive the model). The spec's architecture
-// and the tensors' shapes were checked when the file was read.
+// The family that `spec.architecture` names, over `weights` (which must outlive the model). The
+// spec's architecture and the tensors' shapes were checked when the file was read.
 Result<std::unique_ptr<Model>> MakeModel(const ModelSpec& spec, const ModelWeights& weights,
                                          Numerics numerics, Shard shard);
 

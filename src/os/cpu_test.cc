@@ -54,9 +54,7 @@ TEST_F(CpuQuota, DamagedTextIsNoQuota) {
   EXPECT_EQ(CgroupCpuQuota("", root_), std::nullopt);
 }
 
-TEST(UsableProcessors, AtLeastOne) {
-  EXPECT_GE(NumUsableProcessors(), 1);
-}
+TEST(UsableProcessors, AtLeastOne) { EXPECT_GE(NumUsableProcessors(), 1); }
 
 }  // namespace
 }  // namespace tandem

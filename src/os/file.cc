@@ -27,8 +27,7 @@ Status ErrnoStatus(int error, std::string_view action, const std::string& path) 
       fmt::format("cannot {} {}: {}", action, path, std::generic_category().message(error));
   switch (error) {
     case ENOENT:
-    case ENOTDIR:
-      return Status(StatusCode::kNotFound, message);
+    case ENOTDIR: return Status(StatusCode::kNotFound, message);
     case EACCES:
     case EPERM:
     case EROFS:
@@ -36,19 +35,15 @@ Status ErrnoStatus(int error, std::string_view action, const std::string& path) 
     case EISDIR:
     case ELOOP:
     case ENAMETOOLONG:
-    case ENOTEMPTY:
-      return Status(StatusCode::kFailedPrecondition, message);
+    case ENOTEMPTY: return Status(StatusCode::kFailedPrecondition, message);
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
     case ENOMEM:
     case EMFILE:
-    case ENFILE:
-      return Status(StatusCode::kResourceExhausted, message);
-    case EWOULDBLOCK:
-      return Status(StatusCode::kUnavailable, message);
-    default:
-      return Status(StatusCode::kInternal, message);
+    case ENFILE: return Status(StatusCode::kResourceExhausted, message);
+    case EWOULDBLOCK: return Status(StatusCode::kUnavailable, message);
+    default: return Status(StatusCode::kInternal, message);
   }
 }
 
@@ -86,9 +81,7 @@ Result<Descriptor> OpenPath(const std::string& path, int flags, mode_t mode,
   return Descriptor(fd);
 }
 
-int64_t NsOf(const struct timespec& t) {
-  return int64_t{t.tv_sec} * kNsPerSecond + t.tv_nsec;
-}
+int64_t NsOf(const struct timespec& t) { return int64_t{t.tv_sec} * kNsPerSecond + t.tv_nsec; }
 
 Result<FileStamp> StampOf(const Descriptor& fd, const std::string& path) {
   struct stat s;

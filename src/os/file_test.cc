@@ -16,9 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::span<const std::byte> Bytes(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
+std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 std::string Text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

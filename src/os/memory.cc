@@ -154,9 +154,7 @@ Result<MemoryInfo> ReadMemoryInfo(FileSystem& fs, const std::string& proc,
   return info;
 }
 
-int64_t ResidentBytes() {
-  return ResidentBytes(RealFileSystem(), "/proc");
-}
+int64_t ResidentBytes() { return ResidentBytes(RealFileSystem(), "/proc"); }
 
 int64_t ResidentBytes(FileSystem& fs, const std::string& proc) {
   const Result<std::string> text = ReadSmallFile(fs, proc + "/self/statm", kMaxProcBytes);

@@ -21,20 +21,13 @@ constexpr bool kMoves[kNumRequestStates][kNumRequestStates] = {
 
 std::string_view NameOf(RequestState state) {
   switch (state) {
-    case RequestState::kQueued:
-      return "queued";
-    case RequestState::kPrefill:
-      return "prefill";
-    case RequestState::kDecode:
-      return "decode";
-    case RequestState::kPreempted:
-      return "preempted";
-    case RequestState::kFinished:
-      return "finished";
-    case RequestState::kCancelled:
-      return "cancelled";
-    case RequestState::kFailed:
-      return "failed";
+    case RequestState::kQueued: return "queued";
+    case RequestState::kPrefill: return "prefill";
+    case RequestState::kDecode: return "decode";
+    case RequestState::kPreempted: return "preempted";
+    case RequestState::kFinished: return "finished";
+    case RequestState::kCancelled: return "cancelled";
+    case RequestState::kFailed: return "failed";
   }
   return "unknown";
 }

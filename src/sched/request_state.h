@@ -31,8 +31,6 @@ inline bool IsWaiting(RequestState s) {
 inline bool IsRunning(RequestState s) {
   return s == RequestState::kPrefill || s == RequestState::kDecode;
 }
-inline bool IsEnd(RequestState s) {
-  return !IsWaiting(s) && !IsRunning(s);
-}
+inline bool IsEnd(RequestState s) { return !IsWaiting(s) && !IsRunning(s); }
 
 }  // namespace tandem

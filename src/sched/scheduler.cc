@@ -14,9 +14,7 @@ int32_t MaxRowTokens(const SchedulerConfig& config) {
   return std::min(config.chunk_tokens, config.token_budget);
 }
 
-int32_t StepsInFlight(const SchedulerConfig& config) {
-  return config.pipeline_depth + 1;
-}
+int32_t StepsInFlight(const SchedulerConfig& config) { return config.pipeline_depth + 1; }
 
 Status ValidateSampling(const SamplingParams& p) {
   if (!std::isfinite(p.temperature) || p.temperature < 0) {

@@ -18,16 +18,10 @@ uint16_t LoadU16(const std::byte* p) {
   return v;
 }
 
-void StoreU16(std::byte* p, uint16_t v) {
-  std::memcpy(p, &v, sizeof v);
-}
+void StoreU16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
 
-float Low(std::byte b) {
-  return static_cast<float>(static_cast<unsigned>(b) & 15u);
-}
-float High(std::byte b) {
-  return static_cast<float>(static_cast<unsigned>(b) >> 4);
-}
+float Low(std::byte b) { return static_cast<float>(static_cast<unsigned>(b) & 15u); }
+float High(std::byte b) { return static_cast<float>(static_cast<unsigned>(b) >> 4); }
 
 // Truncates to a code in 0..15; NaN becomes 0.
 unsigned Nibble(float v) {
@@ -35,9 +29,7 @@ unsigned Nibble(float v) {
   return v >= 15 ? 15u : static_cast<unsigned>(v);
 }
 
-float Reciprocal(float d) {
-  return d == 0 ? 0.0f : 1.0f / d;
-}
+float Reciprocal(float d) { return d == 0 ? 0.0f : 1.0f / d; }
 
 void DecodeQ4_0(const std::byte* block, float* out) {
   const float d = HalfToFloat(LoadU16(block));

@@ -1,5 +1,7 @@
-// What: element types of tensors: plain floats and block-quantised formats, with their block geometry.
-// Not here: the codecs (block_quant.h), file-format type numbers (model/gguf), packed kernel layouts.
+// What: element types of tensors: plain floats and block-quantised formats, with their block
+//   geometry.
+// Not here: the codecs (block_quant.h), file-format type numbers (model/gguf), packed kernel
+//   layouts.
 // Threads: pure functions.
 #pragma once
 
@@ -19,9 +21,9 @@ enum class DType : uint8_t {
 };
 
 struct DTypeInfo {
-  std::string_view name;    // "Q4_1"
-  int32_t block_elements;   // values per block; 1 for plain types
-  int32_t block_bytes;      // bytes per block
+  std::string_view name;   // "Q4_1"
+  int32_t block_elements;  // values per block; 1 for plain types
+  int32_t block_bytes;     // bytes per block
 };
 
 const DTypeInfo& InfoOf(DType dtype);

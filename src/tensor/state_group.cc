@@ -37,9 +37,7 @@ int64_t StateGroup::HeadBytes() const {
 
 int64_t StateGroup::PageBytes() const { return HeadBytes() * num_heads; }
 
-int64_t StateGroup::BlockBytes() const {
-  return PageBytes() * static_cast<int64_t>(layers.size());
-}
+int64_t StateGroup::BlockBytes() const { return PageBytes() * static_cast<int64_t>(layers.size()); }
 
 int64_t StateGroup::OffsetInBlock(int32_t layer, int32_t head, size_t plane) const {
   int64_t offset = layer * PageBytes() + head * HeadBytes();

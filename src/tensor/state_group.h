@@ -1,9 +1,10 @@
-// What: StateGroup: the shape of the state that a group of layers keeps per sequence, and where each part of
-//   it lies inside a block. Pools, kernels, tiers, prefix cache and network all read this description.
+// What: StateGroup: the shape of the state that a group of layers keeps per sequence, and where
+//   each part of it lies inside a block. Pools, kernels, tiers, prefix cache and network all read
+//   this description.
 // Not here: which blocks a sequence holds (kv/), memory (exec/).
 // Threads: values.
-// Invariants: order inside a block is [layer][head][plane][tile], so a head's slice of a page is one contiguous
-//   range, and so is a page (one layer of one block).
+// Invariants: order inside a block is [layer][head][plane][tile], so a head's slice of a page is
+//   one contiguous range, and so is a page (one layer of one block).
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,8 @@ enum class StateKind : uint8_t {
   kWindow,  // only the last `window_tokens` tokens are read; older blocks may be given back
 };
 
-// Order of a tile's values. The tile belongs to the kernel that reads it and is checked at hand-off.
+// Order of a tile's values. The tile belongs to the kernel that reads it and is checked at
+// hand-off.
 enum class TileLayout : uint8_t {
   kTokenMajor,  // [tokens_per_block, dims]
   kDimMajor,    // [dims, tokens_per_block]: scores of all tokens of a block grow lane by lane

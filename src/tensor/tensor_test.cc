@@ -45,7 +45,8 @@ StateGroup TwoLayerGroup() {
   StateGroup g;
   g.layers = {0, 1};
   g.num_heads = 3;
-  g.planes = {{"k", DType::kF16, TileLayout::kDimMajor, 64}, {"v", DType::kF16, TileLayout::kTokenMajor, 64}};
+  g.planes = {{"k", DType::kF16, TileLayout::kDimMajor, 64},
+              {"v", DType::kF16, TileLayout::kTokenMajor, 64}};
   g.tokens_per_block = 16;
   return g;
 }

@@ -1,4 +1,5 @@
-// A request's greedy output is the same bits whatever else runs and however the work is divided (issue: R5, idea 6).
+// A request's greedy output is the same bits whatever else runs and however the work is divided
+// (issue: R5, idea 6).
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -23,7 +24,8 @@ std::vector<TokenId> RandomPrompt(uint64_t seed, int32_t vocab, int32_t length) 
   return prompt;
 }
 
-// Request 0 is the one under test; the others differ in length, so rows of every kind meet in a step.
+// Request 0 is the one under test; the others differ in length, so rows of every kind meet in a
+// step.
 std::vector<TestRequest> Requests(const Workload& load, int32_t count, SamplingParams sampling) {
   std::vector<TestRequest> requests;
   for (int32_t i = 0; i < count; ++i) {
@@ -51,7 +53,7 @@ void ExpectSameBits(const Workload& load, Numerics numerics) {
   struct Variant {
     int32_t requests, chunk, threads, depth;
   };
-  constexpr Variant kVariants[] = {{1, 1, 1, 0},   {1, 7, 2, 1},    {1, 256, 2, 1}, {16, 256, 1, 0},
+  constexpr Variant kVariants[] = {{1, 1, 1, 0},    {1, 7, 2, 1},  {1, 256, 2, 1}, {16, 256, 1, 0},
                                    {16, 256, 2, 1}, {16, 7, 2, 1}, {16, 1, 2, 0}};
   for (const Variant& v : kVariants) {
     config.chunk_tokens = v.chunk;

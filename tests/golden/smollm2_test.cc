@@ -1,4 +1,5 @@
-// SmolLM2 against the reference implementation: text, greedy tokens, and what `fast` costs in accuracy.
+// SmolLM2 against the reference implementation: text, greedy tokens, and what `fast` costs in
+// accuracy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,8 +68,7 @@ TEST_F(SmolLm2, ChatTemplateRendersAsTheReference) {
   ASSERT_GT(golden["records"].size(), 20u);
   for (const auto& record : golden["records"]) {
     const auto text = chat->Render(
-        record["messages"],
-        {.add_generation_prompt = record["add_generation_prompt"].get<bool>()});
+        record["messages"], {.add_generation_prompt = record["add_generation_prompt"].get<bool>()});
     ASSERT_TRUE(text.ok()) << text.status().ToString();
     EXPECT_EQ(*text, record["text"].get<std::string>());
     EXPECT_EQ(tokenizer->Encode(*text, {.parse_special = true}),
@@ -82,7 +82,8 @@ TEST_F(SmolLm2, ExactGreedyTokensEqualTheReference) {
   std::vector<TestRequest> requests;
   for (const auto& record : golden["records"]) {
     requests.push_back({TokensOf(record["prompt"].get<std::vector<int32_t>>()),
-                        static_cast<int32_t>(record["greedy"].size()), {.temperature = 0}});
+                        static_cast<int32_t>(record["greedy"].size()),
+                        {.temperature = 0}});
   }
   ASSERT_EQ(requests.size(), 20u);
   TestConfig config = Config(Numerics::kExact);
@@ -158,8 +159,8 @@ TEST_F(SmolLm2, FastStaysCloseToExact) {
     worst_p99 = std::max(worst_p99, d.p99);
   }
   RecordProperty("mean_kl", std::to_string(mean.mean));
-  fmt::print("fast against exact: mean KL {:.5f}, worst p99 {:.5f}, top-1 {:.2f} %\n", mean.mean, worst_p99,
-             100 * mean.top1);
+  fmt::print("fast against exact: mean KL {:.5f}, worst p99 {:.5f}, top-1 {:.2f} %\n", mean.mean,
+             worst_p99, 100 * mean.top1);
   EXPECT_LE(mean.mean, 0.002);
   EXPECT_LE(worst_p99, 0.02);
   EXPECT_GE(mean.top1, 0.98);
@@ -179,7 +180,8 @@ TEST_F(SmolLm2, ExactLikelihoodsEqualTheReference) {
     const float* x = logits.data() + p * vocab;
     double sum = 0;
     for (size_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(x[i]));
-    ASSERT_NEAR(std::log(sum) - x[static_cast<size_t>(ids[p + 1])], nll[p], 2e-3) << "position " << p;
+    ASSERT_NEAR(std::log(sum) - x[static_cast<size_t>(ids[p + 1])], nll[p], 2e-3)
+        << "position " << p;
   }
 }
 

@@ -1,4 +1,5 @@
-// Tiny random Llama models against the logits of the reference implementation (tests/golden/README.md).
+// Tiny random Llama models against the logits of the reference implementation
+// (tests/golden/README.md).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -77,7 +78,8 @@ TEST_P(TinyModel, TwoTensorParallelRanksEqualTheReference) {
   EXPECT_LE(MaxDifference(model.Logits(golden_.prompt, 0), golden_.logits), tolerance_);
   EXPECT_LE(MaxDifference(model.Logits(golden_.prompt, 7), golden_.logits), tolerance_);
   const auto expected = golden_.meta["greedy"].get<std::vector<int32_t>>();
-  EXPECT_EQ(model.Generate({{golden_.prompt, static_cast<int32_t>(expected.size()), {.temperature = 0}}})[0],
+  EXPECT_EQ(model.Generate(
+                {{golden_.prompt, static_cast<int32_t>(expected.size()), {.temperature = 0}}})[0],
             TokensOf(expected));
 }
 

@@ -60,7 +60,8 @@ ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
   const auto groups =
       Must(MakeStateGroups(spec_, config.numerics, config.block_tokens, {0, config.world}));
   for (const StateGroup& group : groups) {
-    shape_.num_blocks.push_back(static_cast<int32_t>(group.BlocksFor(config.max_context)) * kNumSlots);
+    shape_.num_blocks.push_back(static_cast<int32_t>(group.BlocksFor(config.max_context)) *
+                                kNumSlots);
   }
 
   std::vector<Device*> devices;
@@ -73,7 +74,8 @@ ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
     devices.push_back(devices_.back().get());
   }
   if (config.world > 1) {
-    group_ = Must(InProcessGroup::Create(devices, int64_t{config.slab.max_tokens} * spec_.hidden_dim));
+    group_ =
+        Must(InProcessGroup::Create(devices, int64_t{config.slab.max_tokens} * spec_.hidden_dim));
   }
   executor_ = NewExecutor();
 }
@@ -110,12 +112,14 @@ std::vector<float> ModelUnderTest::Logits(const std::vector<TokenId>& tokens, in
     plan.step = StepId(++last_step_);
     if (begin == 0) {
       plan.joins.push_back({slot, RequestId(1), 0, {}});
-      for (size_t g = 0; g < shape_.num_blocks.size(); ++g) {  // blocks in descending order: not the identity
+      for (size_t g = 0; g < shape_.num_blocks.size();
+           ++g) {  // blocks in descending order: not the identity
         const int32_t needed =
             static_cast<int32_t>(tokens.size() + static_cast<size_t>(config_.block_tokens) - 1) /
             config_.block_tokens;
         for (int32_t b = 0; b < needed; ++b) {
-          plan.appends.push_back({slot, GroupId(static_cast<int32_t>(g)), BlockId(shape_.num_blocks[g] - 1 - b)});
+          plan.appends.push_back(
+              {slot, GroupId(static_cast<int32_t>(g)), BlockId(shape_.num_blocks[g] - 1 - b)});
         }
       }
     }
@@ -138,11 +142,13 @@ std::vector<float> ModelUnderTest::Logits(const std::vector<TokenId>& tokens, in
   return logits;
 }
 
-std::vector<std::vector<TokenId>> ModelUnderTest::Generate(const std::vector<TestRequest>& requests) {
+std::vector<std::vector<TokenId>> ModelUnderTest::Generate(
+    const std::vector<TestRequest>& requests) {
   EngineConfig config;
   const auto groups =
       Must(MakeStateGroups(spec_, config_.numerics, config_.block_tokens, {0, config_.world}));
-  for (size_t g = 0; g < groups.size(); ++g) config.groups.push_back({groups[g], shape_.num_blocks[g]});
+  for (size_t g = 0; g < groups.size(); ++g)
+    config.groups.push_back({groups[g], shape_.num_blocks[g]});
   config.context_length = config_.max_context;
   config.vocab_size = spec_.vocab_size;
   config.pipeline_depth = config_.pipeline_depth;

@@ -1,5 +1,5 @@
-// What: ModelUnderTest: a real model on the real executor and engine, driven step by step by a test, in any configuration
-//   that must not change its numbers.
+// What: ModelUnderTest: a real model on the real executor and engine, driven step by step by a
+//   test, in any configuration that must not change its numbers.
 // Not here: the live host and the server (tests/openai).
 // Threads: one.
 #pragma once
@@ -47,7 +47,8 @@ class ModelUnderTest {
   // Of Logits. Generate runs on an executor of its own, as an engine expects it: empty.
   DeviceExecutor& executor() { return *executor_; }
 
-  // Logits after each of `tokens`, run in chunks of `chunk` tokens (0: in one piece). [tokens, vocab_size]
+  // Logits after each of `tokens`, run in chunks of `chunk` tokens (0: in one piece). [tokens,
+  // vocab_size]
   std::vector<float> Logits(const std::vector<TokenId>& tokens, int32_t chunk);
 
   // Runs the requests together through a fresh engine; output tokens per request.

@@ -83,18 +83,14 @@ inline void ScenarioStep(ByteSource* bytes, uint64_t* last_id, int32_t vocab, En
     case 3:
       report->refused += !driver->Arrive(ScenarioRequest(bytes, ++*last_id, vocab)).ok();
       break;
-    case 4:
-      driver->Cancel(RequestId(*last_id - static_cast<uint64_t>(bytes->Next(6))));
-      break;
+    case 4: driver->Cancel(RequestId(*last_id - static_cast<uint64_t>(bytes->Next(6)))); break;
     case 5:
       if (bytes->Next(4) == 0) driver->executor().FailNext();
       break;
     case 6:
       if (bytes->Next(4) == 0) driver->executor().RefuseNext();
       break;
-    case 7:
-      driver->Advance();
-      break;
+    case 7: driver->Advance(); break;
     default:
       driver->FinishStep();
       driver->SetNow(driver->now() + 1);

@@ -89,7 +89,7 @@ TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_
     for (int g = 0; g < kGroups; ++g) {
       TANDEM_UNROLL
       for (int line = 0; line < Codec::kCodeBytes; line += 64) {
-        if (kRows == 1) __builtin_prefetch(codes[g] + kPrefetchBytes + line, 0, 1);
+        __builtin_prefetch(codes[g] + kPrefetchBytes + line, 0, 1);
       }
       const BlockCodes block = Codec::Codes(codes[g]);
       const Vf scale = Load(AsHalf(scales[g]));

@@ -43,7 +43,9 @@ Status Llama::Bind(const ModelWeights& weights) {
   layers_.resize(static_cast<size_t>(spec_.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
-    const auto name = [i](const char* suffix) { return fmt::format("blk.{}.{}.weight", i, suffix); };
+    const auto name = [i](const char* suffix) {
+      return fmt::format("blk.{}.{}.weight", i, suffix);
+    };
     TANDEM_RETURN_IF_ERROR(vector(name("attn_norm"), &layer.attention_norm));
     TANDEM_RETURN_IF_ERROR(linear(name("attn_q"), &layer.q));
     TANDEM_RETURN_IF_ERROR(linear(name("attn_k"), &layer.k));
@@ -68,7 +70,8 @@ ActivationNeeds Union(ActivationNeeds a, ActivationNeeds b) {
 Llama::Workspace Llama::Carve(const WorkspaceLimits& limits, ArenaLayout& arena) const {
   ActivationNeeds normed, attended, activated;
   for (const Layer& layer : layers_) {
-    normed = Union(normed, NeedsOf(numerics_, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}));
+    normed =
+        Union(normed, NeedsOf(numerics_, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}));
     attended = Union(attended, NeedsOf(numerics_, {&layer.o}));
     activated = Union(activated, NeedsOf(numerics_, {&layer.down}));
   }
@@ -82,9 +85,8 @@ Llama::Workspace Llama::Carve(const WorkspaceLimits& limits, ArenaLayout& arena)
   ws.q = arena.Take<float>(tokens * q_dim);
   ws.k = arena.Take<float>(tokens * kv_dim);
   ws.v = arena.Take<float>(tokens * kv_dim);
-  ws.scratch = arena.Take<float>(AttentionScratchFloats(limits.max_tokens, limits.max_context,
-                                                        num_heads_, spec_.head_dim,
-                                                        limits.num_threads));
+  ws.scratch = arena.Take<float>(AttentionScratchFloats(
+      limits.max_tokens, limits.max_context, num_heads_, spec_.head_dim, limits.num_threads));
   ws.attended = arena.TakeActivation(attended, tokens, q_dim);
   ws.gate = arena.Take<float>(tokens * ffn_dim);
   ws.up = arena.Take<float>(tokens * ffn_dim);
@@ -109,7 +111,8 @@ void Llama::Forward(Stream& stream, Communicator& comm, const WorkspaceLimits& l
   ArenaLayout arena(args.workspace);
   const Workspace ws = Carve(limits, arena);
 
-  Embed(stream, {embedding_.weight, args.token_table, args.token_index, args.num_tokens, ws.hidden});
+  Embed(stream,
+        {embedding_.weight, args.token_table, args.token_index, args.num_tokens, ws.hidden});
   for (int32_t layer = 0; layer < spec_.num_layers; ++layer) {
     AttentionBlock(stream, comm, ws, layer, args);
     FeedForwardBlock(stream, comm, ws, layer, args.num_tokens);
@@ -124,7 +127,8 @@ void Llama::AttentionBlock(Stream& stream, Communicator& comm, const Workspace& 
   const Layer& w = layers_[static_cast<size_t>(layer)];
   const GroupBatch& group = args.groups[0];
   const int32_t n = args.num_tokens;
-  RmsNorm(stream, {ws.hidden, w.attention_norm, static_cast<float>(spec_.rms_epsilon), n, ws.normed});
+  RmsNorm(stream,
+          {ws.hidden, w.attention_norm, static_cast<float>(spec_.rms_epsilon), n, ws.normed});
   Project(stream, ws.normed, n, {{&w.q, ws.q}, {&w.k, ws.k}, {&w.v, ws.v}});
 
   RopeStoreArgs rope;
@@ -165,7 +169,8 @@ void Llama::AttentionBlock(Stream& stream, Communicator& comm, const Workspace& 
 void Llama::FeedForwardBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
                              int32_t num_tokens) {
   const Layer& w = layers_[static_cast<size_t>(layer)];
-  RmsNorm(stream, {ws.hidden, w.ffn_norm, static_cast<float>(spec_.rms_epsilon), num_tokens, ws.normed});
+  RmsNorm(stream,
+          {ws.hidden, w.ffn_norm, static_cast<float>(spec_.rms_epsilon), num_tokens, ws.normed});
   Project(stream, ws.normed, num_tokens, {{&w.gate, ws.gate}, {&w.up, ws.up}});
   SiluMul(stream, {ws.gate, ws.up, num_tokens, ws.activated});
   AddProjection(stream, comm, ws, w.down, ws.activated, num_tokens);

@@ -1,7 +1,9 @@
-// What: the Llama family: pre-norm transformer with rotary positions, grouped-query attention and SwiGLU.
+// What: the Llama family: pre-norm transformer with rotary positions, grouped-query attention and
+//   SwiGLU.
 // Not here: batching, blocks, sampling, files.
 // Threads: as Model.
-// Based on: Touvron et al., "LLaMA" (2302.13971) and "Llama 2" (2307.09288); names of tensors as in GGUF files.
+// Based on: Touvron et al., "LLaMA" (2302.13971) and "Llama 2" (2307.09288); names of tensors as in
+//   GGUF files.
 #pragma once
 
 #include <memory>
