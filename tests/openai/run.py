@@ -1,8 +1,8 @@
 """Runs test_client.py against `tandem serve`, then checks how the server ends.
 
-Usage: run.py TANDEM_BINARY MODEL_FILE [more arguments of `tandem serve`]
-Environment: TANDEM_OPENAI_PYTHON, an interpreter that has the package `openai`; without it, exit 77
-(skipped).
+Usage: run.py TANDEM_BINARY [more arguments of `tandem serve`]
+Environment: TANDEM_TEST_MODEL, the model file, and TANDEM_OPENAI_PYTHON, an interpreter that has the
+package `openai`; without either, exit 77 (skipped).
 """
 
 import http.client
@@ -104,7 +104,11 @@ def main():
     if not python:
         print("skipped: TANDEM_OPENAI_PYTHON names no interpreter with the openai package")
         return 77
-    arguments = [sys.argv[1], "serve", "-m", sys.argv[2], "--port", "0", *sys.argv[3:]]
+    model = os.environ.get("TANDEM_TEST_MODEL")
+    if not model:
+        print("skipped: TANDEM_TEST_MODEL names no model file")
+        return 77
+    arguments = [sys.argv[1], "serve", "-m", model, "--port", "0", *sys.argv[2:]]
     server = Server(arguments)
     try:
         environment = dict(os.environ, TANDEM_BASE_URL=f"http://127.0.0.1:{server.port}")
