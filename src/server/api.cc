@@ -52,9 +52,7 @@ OrderedJson ModelJson(const ServedModel& model, std::string_view id, int32_t con
 
 }  // namespace
 
-std::span<const ApiRoute> ApiRoutes() {
-  return kRoutes;
-}
+std::span<const ApiRoute> ApiRoutes() { return kRoutes; }
 
 void Api::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const ApiRoute* route = FindRoute(request.path);

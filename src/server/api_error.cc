@@ -49,12 +49,8 @@ nlohmann::ordered_json ErrorBody(const ApiError& error) {
 
 }  // namespace
 
-std::span<const StatusMapping> StatusMappings() {
-  return kStatusMappings;
-}
-std::span<const HttpErrorMapping> HttpErrorMappings() {
-  return kHttpErrorMappings;
-}
+std::span<const StatusMapping> StatusMappings() { return kStatusMappings; }
+std::span<const HttpErrorMapping> HttpErrorMappings() { return kHttpErrorMappings; }
 
 ApiError ToApiError(const Status& status) {
   ApiError error;

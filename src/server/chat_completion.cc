@@ -14,14 +14,10 @@ namespace {
 
 AnswerEnd ToAnswerEnd(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop:
-      return AnswerEnd::kStop;
-    case FinishReason::kLength:
-      return AnswerEnd::kLength;
-    case FinishReason::kCancelled:
-      return AnswerEnd::kAbort;
-    case FinishReason::kFailed:
-      break;
+    case FinishReason::kStop: return AnswerEnd::kStop;
+    case FinishReason::kLength: return AnswerEnd::kLength;
+    case FinishReason::kCancelled: return AnswerEnd::kAbort;
+    case FinishReason::kFailed: break;
   }
   return AnswerEnd::kError;
 }

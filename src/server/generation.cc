@@ -81,8 +81,6 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::Start(EngineClient& engi
   return std::shared_ptr<TextGeneration>(new TextGeneration(engine, id));
 }
 
-void TextGeneration::Cancel() {
-  engine_.Cancel(id_);
-}
+void TextGeneration::Cancel() { engine_.Cancel(id_); }
 
 }  // namespace tandem

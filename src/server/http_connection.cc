@@ -136,9 +136,7 @@ void HttpRegistry::CloseGate() {
 HttpConnection::HttpConnection(Socket socket, HttpShared& shared)
     : shared_(shared), socket_(std::move(socket)), timer_(socket_.get_executor()) {}
 
-HttpConnection::~HttpConnection() {
-  ReserveBody(0);
-}
+HttpConnection::~HttpConnection() { ReserveBody(0); }
 
 void HttpConnection::Start() {
   error_code ignored;
@@ -159,9 +157,7 @@ void HttpConnection::Drain() {
   if (state_ == State::kIdle) Close();
 }
 
-void HttpConnection::Abort() {
-  PeerGone();
-}
+void HttpConnection::Abort() { PeerGone(); }
 
 void HttpConnection::PeerGone() {
   if (state_ == State::kClosed) return;
@@ -532,15 +528,12 @@ void HttpConnection::OnDeadline() {
   DisarmDeadline();
   switch (state_) {
     case State::kHeader:
-    case State::kBody:
-      return Reject(408, "the request did not arrive in time");
+    case State::kBody: return Reject(408, "the request did not arrive in time");
     case State::kHandling:
-    case State::kFlushing:
-      return PeerGone();  // it has stopped reading
+    case State::kFlushing: return PeerGone();  // it has stopped reading
     case State::kIdle:
     case State::kLingering:
-    case State::kClosed:
-      return Close();
+    case State::kClosed: return Close();
   }
 }
 

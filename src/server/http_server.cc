@@ -201,20 +201,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Create(const HttpConfig& config,
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
-void HttpServer::Start() {
-  impl_->Start();
-}
-uint16_t HttpServer::port() const {
-  return impl_->port();
-}
-int32_t HttpServer::connections() const {
-  return impl_->connections();
-}
-void HttpServer::Stop() {
-  impl_->Stop();
-}
-void HttpServer::StopNow() {
-  impl_->StopNow();
-}
+void HttpServer::Start() { impl_->Start(); }
+uint16_t HttpServer::port() const { return impl_->port(); }
+int32_t HttpServer::connections() const { return impl_->connections(); }
+void HttpServer::Stop() { impl_->Stop(); }
+void HttpServer::StopNow() { impl_->StopNow(); }
 
 }  // namespace tandem

@@ -8,8 +8,8 @@
 // Invariants: one request of a connection is in the handler at a time; the next begins when the
 //   answer before it has been handed to the kernel. What one connection can make the server hold is
 //   bounded by HttpConfig.
-// Cost: an idle connection holds its socket, a timer and under 2 KiB (measured with 5000); no thread,
-//   no buffer.
+// Cost: an idle connection holds its socket, a timer and under 2 KiB (measured with 5000); no
+//   thread, no buffer.
 #pragma once
 
 #include <cstddef>

@@ -40,14 +40,9 @@ class Watcher {
         keys_.emplace_back();
         break;
       case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end:
-        keys_.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        OnKey(parsed.get_ref<const std::string&>());
-        break;
-      case Json::parse_event_t::value:
-        break;
+      case Json::parse_event_t::array_end: keys_.pop_back(); break;
+      case Json::parse_event_t::key: OnKey(parsed.get_ref<const std::string&>()); break;
+      case Json::parse_event_t::value: break;
     }
     return true;
   }
@@ -109,23 +104,15 @@ ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max) {
 
 std::string_view JsonTypeName(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::object:
-      return "an object";
-    case Json::value_t::array:
-      return "a list";
-    case Json::value_t::string:
-      return "a string";
-    case Json::value_t::boolean:
-      return "a boolean";
+    case Json::value_t::null: return "null";
+    case Json::value_t::object: return "an object";
+    case Json::value_t::array: return "a list";
+    case Json::value_t::string: return "a string";
+    case Json::value_t::boolean: return "a boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned:
-      return "an integer";
-    case Json::value_t::number_float:
-      return "a number";
-    default:
-      return "a value";
+    case Json::value_t::number_unsigned: return "an integer";
+    case Json::value_t::number_float: return "a number";
+    default: return "a value";
   }
 }
 

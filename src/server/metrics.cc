@@ -18,9 +18,7 @@ constexpr double kEndToEndBounds[] = {0.01, 0.05, 0.1,  0.3,  0.5,  0.8,  1.0,  
 
 constexpr std::string_view kEndNames[] = {"stop", "length", "abort", "error"};
 
-double Seconds(TimeNs ns) {
-  return static_cast<double>(ns) / static_cast<double>(kNsPerS);
-}
+double Seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerS); }
 
 // Appends metrics that all carry the model's name.
 class Exposition {
@@ -161,17 +159,10 @@ std::string EscapeLabel(std::string_view value) {
   std::string out;
   for (const char c : value) {
     switch (c) {
-      case '\\':
-        out += "\\\\";
-        break;
-      case '"':
-        out += "\\\"";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      default:
-        out.push_back(c);
+      case '\\': out += "\\\\"; break;
+      case '"': out += "\\\""; break;
+      case '\n': out += "\\n"; break;
+      default: out.push_back(c);
     }
   }
   return out;

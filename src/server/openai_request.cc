@@ -73,12 +73,9 @@ MaybeError Apply(const Field<Target>& field, const Json& value, std::string_view
                  Target& out) {
   if (value.is_null()) return std::nullopt;
   switch (field.use) {
-    case FieldUse::kHonoured:
-      return field.parse(value, param, out);
-    case FieldUse::kIgnored:
-      return std::nullopt;
-    case FieldUse::kRefused:
-      break;
+    case FieldUse::kHonoured: return field.parse(value, param, out);
+    case FieldUse::kIgnored: return std::nullopt;
+    case FieldUse::kRefused: break;
   }
   if (!field.neutral.empty() && value == Json::parse(field.neutral)) return std::nullopt;
   std::string message = fmt::format("'{}' is not supported by this server", param);
@@ -359,12 +356,8 @@ constexpr Field<ChatRequest> kChatFields[] = {
     Refused<ChatRequest>("include_reasoning"),
 };
 
-std::span<const Field<ChatRequest>> ChatFields() {
-  return kChatFields;
-}
-std::span<const Field<GenerationFields>> CommonFields() {
-  return kGenerationFields;
-}
+std::span<const Field<ChatRequest>> ChatFields() { return kChatFields; }
+std::span<const Field<GenerationFields>> CommonFields() { return kGenerationFields; }
 
 MaybeError ApplyMember(const std::string& name, const Json& value, ChatRequest& out) {
   if (const auto* field = Find(ChatFields(), name)) return Apply(*field, value, name, out);
@@ -385,12 +378,9 @@ void AppendInfo(std::span<const Field<Target>> fields, std::vector<FieldInfo>& o
 
 std::string_view NameOf(FieldUse use) {
   switch (use) {
-    case FieldUse::kHonoured:
-      return "honoured";
-    case FieldUse::kIgnored:
-      return "ignored";
-    case FieldUse::kRefused:
-      return "refused";
+    case FieldUse::kHonoured: return "honoured";
+    case FieldUse::kIgnored: return "ignored";
+    case FieldUse::kRefused: return "refused";
   }
   return "unknown";
 }

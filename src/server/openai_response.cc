@@ -15,9 +15,7 @@ std::string Dump(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-std::string Quote(std::string_view text) {
-  return Dump(OrderedJson(std::string(text)));
-}
+std::string Quote(std::string_view text) { return Dump(OrderedJson(std::string(text))); }
 
 OrderedJson UsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
@@ -54,9 +52,7 @@ std::string ChatCompletionJson(const AnswerIdentity& identity, std::string_view 
   return Dump(answer);
 }
 
-std::string ServerSentEvent(std::string_view json) {
-  return fmt::format("data: {}\n\n", json);
-}
+std::string ServerSentEvent(std::string_view json) { return fmt::format("data: {}\n\n", json); }
 
 ChatChunks::ChatChunks(const AnswerIdentity& identity, bool include_usage)
     : head_(Dump(Head(identity, "chat.completion.chunk"))),

@@ -67,17 +67,9 @@ Result<std::unique_ptr<Server>> Server::Create(const ServerConfig& config, Serve
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
-void Server::Start() {
-  impl_->http().Start();
-}
-uint16_t Server::port() const {
-  return impl_->http().port();
-}
-void Server::Stop() {
-  impl_->Stop();
-}
-void Server::StopNow() {
-  impl_->StopNow();
-}
+void Server::Start() { impl_->http().Start(); }
+uint16_t Server::port() const { return impl_->http().port(); }
+void Server::Stop() { impl_->Stop(); }
+void Server::StopNow() { impl_->StopNow(); }
 
 }  // namespace tandem

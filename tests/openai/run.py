@@ -1,8 +1,8 @@
 """Runs test_client.py against `tandem serve`, then checks how the server ends.
 
 Usage: run.py TANDEM_BINARY [more arguments of `tandem serve`]
-Environment: TANDEM_TEST_MODEL, the model file, and TANDEM_OPENAI_PYTHON, an interpreter that has the
-package `openai`; without either, exit 77 (skipped).
+Environment: TANDEM_TEST_MODEL, the model file, and TANDEM_OPENAI_PYTHON, an interpreter that has
+the package `openai`; without either, exit 77 (skipped).
 """
 
 import http.client

@@ -313,8 +313,8 @@ Value Evaluator::EvalMap(const Expr& e) {
   for (const Value& item : items->items) {
     if (!rt_.Charge()) break;
     Value mapped = e.inner ? Apply(*e.inner, &item) : EvalMember(item, e.name);
-    const bool use_fallback = mapped.is_undefined() && e.operands.size() > 1;
-    out.push_back(use_fallback ? fallback : std::move(mapped));
+    if (mapped.is_undefined() && e.operands.size() > 1) mapped = fallback;
+    out.push_back(std::move(mapped));
   }
   return rt_.MakeList(List::Flavor::kIterator, std::move(out));
 }
