@@ -18,7 +18,7 @@ namespace tandem::TANDEM_ISA {
 
 // How far ahead of use weights are fetched, all groups in flight together: a memory latency of 100 to
 // 200 ns under load at the 20 to 40 GB/s of one thread.
-inline constexpr int kPrefetchBytes = 6144;
+inline constexpr int kPrefetchBytes = 8192;
 
 // Activations of one block of columns for kRows rows, in the order the inner loop reads them.
 template <int kRows>
@@ -98,9 +98,9 @@ TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_
     for (int g = 0; g < kGroups; ++g) {
       TANDEM_UNROLL
       for (int line = 0; line < Codec::kCodeBytes; line += 64) {
-        __builtin_prefetch(codes[g] + from + blocks * Codec::kCodeBytes + line, 0, 3);
+        __builtin_prefetch(codes[g] + from + blocks * Codec::kCodeBytes + line, 0, 1);
       }
-      __builtin_prefetch(scales[g] + from + blocks * Codec::kScaleBytes, 0, 3);
+      __builtin_prefetch(scales[g] + from + blocks * Codec::kScaleBytes, 0, 1);
       const BlockCodes block = Codec::Codes(codes[g]);
       const Vf scale = Load(AsHalf(scales[g]));
       Vf minimum = scale;
