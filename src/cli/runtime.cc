@@ -8,7 +8,6 @@
 #include "device/cpu_device.h"
 #include "kernels/ops.h"
 #include "model/model.h"
-#include "model/spec_from_gguf.h"
 #include "os/cpu.h"
 #include "os/memory.h"
 
@@ -28,13 +27,20 @@ Result<std::string> ModelPath(const ModelOptions& options) {
   const char* path = std::getenv("TANDEM_DEFAULT_MODEL");
   if (path != nullptr && *path != '\0') return std::string(path);
   return InvalidArgumentError(
-      "no model: name one with -m FILE.gguf, or use ./run, which fetches a default");
+      "no model: name a GGUF file or a folder with -m PATH, or use ./run, which fetches a default");
 }
 
 std::string NameFromPath(const std::string& path) {
-  std::string name = path.substr(path.find_last_of('/') + 1);
+  std::string name = path;
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  name = name.substr(name.find_last_of('/') + 1);
   if (name.size() > 5 && name.ends_with(".gguf")) name.resize(name.size() - 5);
   return name;
+}
+
+Result<Vocabulary> VocabularyOf(const ModelSource& source) {
+  if (source.gguf() != nullptr) return VocabularyFromGguf(*source.gguf());
+  return UnimplementedError("the tokenizer of a Hugging Face folder is not supported yet");
 }
 
 }  // namespace
@@ -45,10 +51,11 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
   std::unique_ptr<Runtime> runtime(new Runtime);
   TANDEM_ASSIGN_OR_RETURN(const std::string path, ModelPath(options));
   runtime->model_name_ = NameFromPath(path);
-  TANDEM_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(RealFileSystem(), path));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source,
+                          ModelSource::Open(RealFileSystem(), path));
   const auto load = [&]() -> Status {
-    TANDEM_RETURN_IF_ERROR(runtime->LoadText(file));
-    return runtime->LoadWeights(file, options, progress);
+    TANDEM_RETURN_IF_ERROR(runtime->LoadText(*source));
+    return runtime->LoadWeights(*source, options, progress);
   };
   TANDEM_RETURN_IF_ERROR(load().WithContext(path));
   TANDEM_RETURN_IF_ERROR(runtime->PlanMemory(options));
@@ -56,9 +63,13 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
   return runtime;
 }
 
-Status Runtime::LoadText(const GgufFile& file) {
-  TANDEM_ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyFromGguf(file));
-  const std::string source = vocabulary.chat_template;
+Status Runtime::LoadText(const ModelSource& source) {
+  TANDEM_ASSIGN_OR_RETURN(Vocabulary vocabulary, VocabularyOf(source));
+  if (const HfFolder* folder = source.folder()) {
+    TANDEM_ASSIGN_OR_RETURN(generation_,
+                            ReadGenerationDefaults(folder->generation_config(), folder->config()));
+  }
+  const std::string chat_source = vocabulary.chat_template;
   const auto text_of = [&](std::optional<TokenId> id) {
     return id.has_value() && static_cast<size_t>(id->value()) < vocabulary.tokens.size()
                ? vocabulary.tokens[static_cast<size_t>(id->value())]
@@ -67,13 +78,13 @@ Status Runtime::LoadText(const GgufFile& file) {
   const std::string bos = text_of(vocabulary.bos);
   const std::string eos = text_of(vocabulary.eos);
   TANDEM_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Create(std::move(vocabulary)));
-  if (source.empty()) return OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Create(source, bos, eos));
+  if (chat_source.empty()) return OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Create(chat_source, bos, eos));
   chat_template_ = std::make_shared<const ChatTemplate>(std::move(chat));
   return OkStatus();
 }
 
-Status Runtime::LoadWeights(const GgufFile& file, const ModelOptions& options,
+Status Runtime::LoadWeights(ModelSource& source, const ModelOptions& options,
                             const LoadProgress& progress) {
   WeightsOptions weights;
   weights.use_cache = !options.no_cache;
@@ -84,16 +95,19 @@ Status Runtime::LoadWeights(const GgufFile& file, const ModelOptions& options,
       TANDEM_ASSIGN_OR_RETURN(weights.cache_dir, UserCacheDir());
     }
   }
-  TANDEM_ASSIGN_OR_RETURN(spec_,
-                          LoadModelSpec(RealFileSystem(), file, weights.cache_dir, progress));
+  TANDEM_RETURN_IF_ERROR(source.Identify(weights.cache_dir, progress));
+  spec_ = source.spec();
   if (static_cast<size_t>(spec_.vocab_size) < tokenizer_->vocab_size()) {
     return InvalidArgumentError("the tokenizer has {} tokens, the model's output {}",
                                 tokenizer_->vocab_size(), spec_.vocab_size);
   }
+  if (source.folder() != nullptr) {  // whose configuration does not know it
+    spec_.tokenizer_size = static_cast<int32_t>(tokenizer_->vocab_size());
+  }
   for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
     weights.shard = {rank, options.tensor_parallel};
     TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ModelWeights> loaded,
-                            ModelWeights::Open(RealFileSystem(), file, spec_, weights));
+                            ModelWeights::Open(RealFileSystem(), source, weights));
     weights_.push_back(std::move(loaded));
   }
   return OkStatus();
@@ -210,6 +224,7 @@ Status Runtime::CountCost(std::span<const StateGroup> groups) {
 std::vector<TokenId> Runtime::StopTokens() const {
   std::vector<TokenId> tokens = tokenizer_->vocabulary().more_end_tokens;
   if (tokenizer_->eos().has_value()) tokens.push_back(*tokenizer_->eos());
+  for (const int32_t id : generation_.eos) tokens.push_back(TokenId(id));
   return tokens;
 }
 

@@ -18,7 +18,8 @@
 #include "exec/device_executor.h"
 #include "exec/in_process_group.h"
 #include "exec/memory_plan.h"
-#include "model/gguf.h"
+#include "model/hf_config.h"
+#include "model/model_source.h"
 #include "model/weights.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -42,15 +43,15 @@ class Runtime {
   const ModelCost& cost() const { return cost_; }
   const MemoryPlan& memory() const { return memory_; }
   int32_t num_threads() const { return num_threads_; }
-  // The file's name without folder and ending.
+  // The name of the file, without ending, or of the folder.
   const std::string& model_name() const { return model_name_; }
-  // Ends of an answer: what the vocabulary names.
+  // Ends of an answer: what the vocabulary and generation_config.json name.
   std::vector<TokenId> StopTokens() const;
 
  private:
   Runtime() = default;
-  Status LoadText(const GgufFile& file);
-  Status LoadWeights(const GgufFile& file, const ModelOptions& options,
+  Status LoadText(const ModelSource& source);
+  Status LoadWeights(ModelSource& source, const ModelOptions& options,
                      const LoadProgress& progress);
   Status PlanMemory(const ModelOptions& options);
   Status Start(const ModelOptions& options);
@@ -59,6 +60,7 @@ class Runtime {
   SteadyClock clock_;
   std::string model_name_;
   ModelSpec spec_;
+  GenerationDefaults generation_;  // of a folder
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> chat_template_;
   int32_t num_threads_ = 1;

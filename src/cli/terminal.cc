@@ -83,8 +83,8 @@ Result<std::vector<TokenId>> Conversation::PromptTokens(const std::string& text,
   }
   messages->push_back({{"role", "user"}, {"content", text}});
   TANDEM_ASSIGN_OR_RETURN(
-      const std::string rendered,
-      runtime_->chat_template()->Render(*messages, {.add_generation_prompt = true}));
+      const MarkedText rendered,
+      runtime_->chat_template()->RenderMarked(*messages, {.add_generation_prompt = true}));
   return tokenizer.Encode(rendered, {.parse_special = true});
 }
 

@@ -41,12 +41,27 @@ Status ReadTokens(const GgufFile& file, Vocabulary* vocabulary) {
   return OkStatus();
 }
 
+Status CheckSpaceKeys(const GgufFile& file, Vocabulary* vocabulary) {
+  TANDEM_ASSIGN_OR_RETURN(
+      vocabulary->add_space_prefix,
+      file.GetBoolOr("tokenizer.ggml.add_space_prefix", vocabulary->add_space_prefix));
+  if (vocabulary->model != "llama") vocabulary->add_space_prefix = false;
+  constexpr const char* kExtra = "tokenizer.ggml.remove_extra_whitespaces";
+  TANDEM_ASSIGN_OR_RETURN(const bool remove_extra, file.GetBoolOr(kExtra, false));
+  if (vocabulary->model == "llama" && remove_extra) {
+    return UnimplementedError("{} is not supported", kExtra);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<Vocabulary> VocabularyFromGguf(const GgufFile& file) {
   Vocabulary vocabulary;
   TANDEM_ASSIGN_OR_RETURN(vocabulary.model, file.GetString("tokenizer.ggml.model"));
   TANDEM_ASSIGN_OR_RETURN(vocabulary.pre, file.GetStringOr("tokenizer.ggml.pre", "default"));
+  ApplyGgufConventions(vocabulary);
+  TANDEM_RETURN_IF_ERROR(CheckSpaceKeys(file, &vocabulary));
   TANDEM_RETURN_IF_ERROR(ReadTokens(file, &vocabulary));
   TANDEM_RETURN_IF_ERROR(ReadTokenId(file, "tokenizer.ggml.bos_token_id", &vocabulary.bos));
   TANDEM_RETURN_IF_ERROR(ReadTokenId(file, "tokenizer.ggml.eos_token_id", &vocabulary.eos));
@@ -58,9 +73,9 @@ Result<Vocabulary> VocabularyFromGguf(const GgufFile& file) {
     if (id.has_value()) vocabulary.more_end_tokens.push_back(*id);
   }
   TANDEM_ASSIGN_OR_RETURN(vocabulary.add_bos,
-                          file.GetBoolOr("tokenizer.ggml.add_bos_token", false));
+                          file.GetBoolOr("tokenizer.ggml.add_bos_token", vocabulary.add_bos));
   TANDEM_ASSIGN_OR_RETURN(vocabulary.add_eos,
-                          file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
+                          file.GetBoolOr("tokenizer.ggml.add_eos_token", vocabulary.add_eos));
   TANDEM_ASSIGN_OR_RETURN(vocabulary.chat_template,
                           file.GetStringOr("tokenizer.chat_template", ""));
   return vocabulary;

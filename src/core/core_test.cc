@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/cost.h"
 #include "core/model_spec.h"
 #include "core/step_plan.h"
@@ -17,6 +19,7 @@ ModelSpec SmolLm2() {
   spec.head_dim = 64;
   spec.ffn_dim = 1536;
   spec.vocab_size = 49152;
+  spec.tokenizer_size = 49152;
   spec.context_length = 8192;
   spec.rms_epsilon = 1e-5;
   spec.rope = {RopeStyle::kInterleaved, 1e5, 64};
@@ -31,6 +34,20 @@ TEST(ModelSpec, NamesTheFieldThatMakesNoSense) {
   spec = SmolLm2();
   spec.rope.dims = 65;
   EXPECT_NE(spec.Validate().message().find("rope"), std::string::npos);
+  for (const auto& divisors : {std::vector<float>(31, 1.0f), std::vector<float>(32, 0.0f)}) {
+    spec = SmolLm2();
+    spec.rope.divisors = divisors;
+    EXPECT_NE(spec.Validate().message().find("divisor"), std::string::npos);
+  }
+  spec.rope.divisors.assign(32, 8.0f);
+  EXPECT_TRUE(spec.Validate().ok());
+  spec.rope.divisors[31] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(spec.Validate().message().find("divisor"), std::string::npos);
+  for (const int32_t size : {0, 49153}) {
+    spec = SmolLm2();
+    spec.tokenizer_size = size;
+    EXPECT_NE(spec.Validate().message().find("tokenizer size"), std::string::npos);
+  }
   spec = SmolLm2();
   spec.rms_epsilon = 0;
   EXPECT_NE(spec.Validate().message().find("epsilon"), std::string::npos);

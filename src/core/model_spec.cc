@@ -17,6 +17,26 @@ Status CheckRange(std::string_view field, int64_t value, int64_t low, int64_t hi
   return InvalidArgumentError("{} is {}, must be {}..{}", field, value, low, high);
 }
 
+Status CheckRope(const RopeSpec& rope, int32_t head_dim) {
+  if (rope.dims < 2 || rope.dims > head_dim || rope.dims % 2 != 0) {
+    return InvalidArgumentError(
+        "rope dimension count {} must be even and at most the head dimension {}", rope.dims,
+        head_dim);
+  }
+  if (!(rope.theta > 0) || rope.theta > 1e12) {
+    return InvalidArgumentError("rope frequency base {} must be positive", rope.theta);
+  }
+  if (!rope.divisors.empty() && rope.divisors.size() != static_cast<size_t>(rope.dims) / 2) {
+    return InvalidArgumentError("there are {} rope frequency divisors for {} frequencies",
+                                rope.divisors.size(), rope.dims / 2);
+  }
+  for (const float divisor : rope.divisors) {
+    if (divisor >= 1e-6f && divisor <= 1e6f) continue;  // not NaN, and no frequency overflows
+    return InvalidArgumentError("rope frequency divisor {} must be in 1e-6..1e6", divisor);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ModelSpec::Validate() const {
@@ -27,20 +47,14 @@ Status ModelSpec::Validate() const {
   TANDEM_RETURN_IF_ERROR(CheckRange("head dimension", head_dim, 1, kMaxDim));
   TANDEM_RETURN_IF_ERROR(CheckRange("feed-forward length", ffn_dim, 1, kMaxDim));
   TANDEM_RETURN_IF_ERROR(CheckRange("vocabulary size", vocab_size, 1, kMaxVocab));
+  TANDEM_RETURN_IF_ERROR(CheckRange("tokenizer size", tokenizer_size, 1, vocab_size));
   TANDEM_RETURN_IF_ERROR(CheckRange("context length", context_length, 1, kMaxContext));
   TANDEM_RETURN_IF_ERROR(
       CheckRange("heads x head dimension", int64_t{num_heads} * head_dim, 1, kMaxDim));
   if (num_heads % num_kv_heads != 0) {
     return InvalidArgumentError("{} heads do not divide into {} KV heads", num_heads, num_kv_heads);
   }
-  if (rope.dims < 2 || rope.dims > head_dim || rope.dims % 2 != 0) {
-    return InvalidArgumentError(
-        "rope dimension count {} must be even and at most the head dimension {}", rope.dims,
-        head_dim);
-  }
-  if (!(rope.theta > 0) || rope.theta > 1e12) {
-    return InvalidArgumentError("rope frequency base {} must be positive", rope.theta);
-  }
+  TANDEM_RETURN_IF_ERROR(CheckRope(rope, head_dim));
   if (!(rms_epsilon > 0) || rms_epsilon > 1) {
     return InvalidArgumentError("layer norm epsilon {} must be in (0, 1]", rms_epsilon);
   }

@@ -16,17 +16,20 @@ namespace tandem {
 
 enum class RopeStyle : uint8_t {
   kInterleaved,  // rotates pairs (2i, 2i+1): GGUF files of the Llama family
-  kHalfSplit,    // rotates pairs (i, i + dims/2): "NEOX"
+  kHalfSplit,    // rotates pairs (i, i + dims/2): "NEOX"; Qwen, and Hugging Face's Llama
 };
 
 struct RopeSpec {
   RopeStyle style = RopeStyle::kInterleaved;
   double theta = 10000.0;
   int32_t dims = 0;  // rotated values per head, even
+  // What the frequency theta^(-2i / dims) of each pair i is divided by: scaling for longer contexts
+  // (Llama 3.1). [dims / 2], or empty: by 1.
+  std::vector<float> divisors = {};
 };
 
 struct ModelSpec {
-  std::string architecture;  // "llama"
+  std::string architecture;  // "llama": a family of model/family.h
   std::string name;          // for people
   int32_t num_layers = 0;
   int32_t hidden_dim = 0;
@@ -34,10 +37,13 @@ struct ModelSpec {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t ffn_dim = 0;
-  int32_t vocab_size = 0;
+  int32_t vocab_size = 0;      // rows of the embedding, width of the logits
+  int32_t tokenizer_size = 0;  // ids from here to vocab_size have no token and are never sampled
   int32_t context_length = 0;
   double rms_epsilon = 0;
   RopeSpec rope;
+  bool qkv_bias = false;  // q, k and v have biases
+  bool qk_norm = false;   // RMS norm of each head of q and k before the rotation
   bool tied_embeddings = false;
   Hash128 identity;  // of the content of the weights and the fields above
 

@@ -162,8 +162,9 @@ void Rank::EnqueueSlab(const Slab& slab) {
   if (slab.samples.empty()) return;
   stream_->EnqueueCopy(sample_rows_.data(), slab.samples.data(),
                        slab.samples.size() * sizeof(SampleRow));
-  SampleRows(*stream_, {args.logits, shape_.spec.vocab_size, sample_rows_.As<SampleRow>(),
-                        static_cast<int32_t>(slab.samples.size()), tokens, sample_scratch_.data()});
+  SampleRows(*stream_, {args.logits, shape_.spec.vocab_size, shape_.spec.tokenizer_size,
+                        sample_rows_.As<SampleRow>(), static_cast<int32_t>(slab.samples.size()),
+                        tokens, sample_scratch_.data()});
 }
 
 void Rank::EnqueueReturnedLogits(const Slab& slab, float* out) {

@@ -334,7 +334,88 @@ TEST_P(AttentionTest, PartialAndSplitHalfRotationEqualTheReference) {
   }
 }
 
+TEST_P(AttentionTest, BiasesAndHeadNormsEqualTheReference) {
+  SplitMix64 rng(9);
+  for (const int32_t head_dim : {2, 8, 16, 20, 36, 64, 80, 128}) {
+    const Geometry g{.num_heads = 6, .num_kv_heads = 2, .head_dim = head_dim};
+    const auto q_bias = RandomFloats(rng, int64_t{6} * head_dim);
+    const auto k_bias = RandomFloats(rng, int64_t{2} * head_dim);
+    const auto v_bias = RandomFloats(rng, int64_t{2} * head_dim);
+    const auto q_norm = RandomFloats(rng, head_dim), k_norm = RandomFloats(rng, head_dim);
+    for (const int parts : {1, 2, 3}) {
+      World world(rng, g, {{7, 3}, {30, 1}, {4, 17}});
+      auto q = world.q_, k = world.k_, v = world.v_;
+      const auto pool = world.pool_;
+      auto args = world.rope(&q, &k);
+      args.v = v.data();
+      if (parts & 1) {
+        args.q_bias = q_bias.data();
+        args.k_bias = k_bias.data();
+        args.v_bias = v_bias.data();
+      }
+      if (parts & 2) {
+        args.q_norm = q_norm.data();
+        args.k_norm = k_norm.data();
+        args.norm_epsilon = 1e-6f;
+      }
+      ref::RopeStore(args);
+      const auto expected_q = q, expected_k = k;
+      const auto expected_pool = world.pool_;
+      q = world.q_;
+      k = world.k_;
+      v = world.v_;
+      world.pool_ = pool;
+      RopeStore(StreamOf(2), args);
+      StreamOf(2).Synchronize();
+      EXPECT_TRUE(SameBits(q, expected_q)) << head_dim << " parts " << parts;
+      EXPECT_TRUE(SameBits(k, expected_k)) << head_dim << " parts " << parts;
+      EXPECT_EQ(world.pool_, expected_pool) << head_dim << " parts " << parts;
+    }
+  }
+}
+
 TANDEM_INSTANTIATE_ISAS(AttentionTest);
+
+TEST(RopeStoreReference, IsBiasThenNormThenRotation) {
+  SplitMix64 rng(10);
+  const Geometry g{.num_heads = 2, .num_kv_heads = 1, .head_dim = 4, .dtype = DType::kF32};
+  World world(rng, g, {{3, 1}});
+  auto q = world.q_, k = world.k_;
+  const auto v = world.v_;
+  const std::vector<float> q_bias = {1, -2, 3, 0.5f, 0, 1, -1, 4}, q_norm = {0.5f, 2, -1, 3};
+  const std::vector<float> k_bias = {-1, 0.25f, 2, 1}, k_norm = {1, 0.5f, 3, -2};
+  const std::vector<float> v_bias = {1, 2, 3, 4};
+  auto args = world.rope(&q, &k);
+  args.q_bias = q_bias.data();
+  args.k_bias = k_bias.data();
+  args.v_bias = v_bias.data();
+  args.q_norm = q_norm.data();
+  args.k_norm = k_norm.data();
+  args.norm_epsilon = 0.125f;
+  ref::RopeStore(args);
+  const auto expect = [&](const float* x, const float* bias, const float* norm, const float* got) {
+    double y[4], squares = 0;
+    for (int d = 0; d < 4; ++d) {
+      y[d] = double{x[d]} + bias[d];
+      squares += y[d] * y[d];
+    }
+    for (int d = 0; d < 4; ++d) y[d] *= norm[d] / std::sqrt(squares / 4 + 0.125);
+    for (int i = 0; i < 2; ++i) {  // frequencies 1 and 0.01, position 3, pairs (i, i + 2)
+      const double angle = 3 * (i == 0 ? 1.0 : 0.01);
+      EXPECT_NEAR(got[i], y[i] * std::cos(angle) - y[i + 2] * std::sin(angle), 1e-5);
+      EXPECT_NEAR(got[i + 2], y[i] * std::sin(angle) + y[i + 2] * std::cos(angle), 1e-5);
+    }
+  };
+  expect(world.q_.data(), q_bias.data(), q_norm.data(), q.data());
+  expect(world.q_.data() + 4, q_bias.data() + 4, q_norm.data(), q.data() + 4);
+  expect(world.k_.data(), k_bias.data(), k_norm.data(), k.data());
+  const std::byte* tile = world.state().Tile(BlockId(world.tables_[0]), 1, 0, 1);
+  for (int d = 0; d < 4; ++d) {
+    float stored = 0;
+    std::memcpy(&stored, tile + 4 * (3 * 4 + d), 4);
+    EXPECT_EQ(stored, v[static_cast<size_t>(d)] + v_bias[static_cast<size_t>(d)]);
+  }
+}
 
 TEST(AttentionReference, IsSoftmaxOfScaledScores) {
   SplitMix64 rng(8);

@@ -26,10 +26,11 @@ TEST_P(ElementwiseTest, RmsNormEqualsTheReferenceInEachForm) {
     for (const int32_t rows : {1, 2, 9}) {
       const auto x = RandomFloats(rng, int64_t{rows} * cols, 10.0f);
       const auto weight = RandomFloats(rng, cols);
-      for (const int forms : {1, 2, 3}) {
-        const bool q8 = (forms & 2) != 0;
+      for (const int forms : {1, 2, 3, 6, 7}) {  // f32: 1, codes: 2, fine codes: 4
+        const bool q8 = (forms & 2) != 0, fine = (forms & 4) != 0;
         if (q8 && cols % kActivationBlock != 0) continue;
-        TestActivation expected(rows, cols, forms & 1, q8), actual(rows, cols, forms & 1, q8);
+        TestActivation expected(rows, cols, forms & 1, q8, fine);
+        TestActivation actual(rows, cols, forms & 1, q8, fine);
         RmsNormArgs args{x.data(), weight.data(), 1e-5f, rows, expected.view};
         ref::RmsNorm(args);
         args.out = actual.view;
@@ -41,16 +42,38 @@ TEST_P(ElementwiseTest, RmsNormEqualsTheReferenceInEachForm) {
   }
 }
 
+// Two blocks of large values among small ones, as a norm's outlier channels make them.
+TEST_P(ElementwiseTest, RefinesTheBlocksWhereTheErrorGathers) {
+  constexpr int32_t kCols = 320;
+  SplitMix64 rng(7);
+  std::vector<float> x = RandomFloats(rng, kCols, 1.0f);
+  for (const size_t outlier : {40u, 300u}) x[outlier] = 30.0f;
+  const std::vector<float> weight(kCols, 1.0f);
+  TestActivation out(1, kCols, true, true, true);
+  RmsNorm(StreamOf(1), {x.data(), weight.data(), 1e-5f, 1, out.view});
+  StreamOf(1).Synchronize();
+  for (size_t b = 0; b < out.refined.size(); ++b) {
+    EXPECT_EQ(out.refined[b], b == 1 || b == 9 ? 1 : 0) << b;
+    for (size_t i = b * 32; i < b * 32 + 32; ++i) {
+      float code = out.codes[i];
+      if (out.refined[b] != 0) code += static_cast<float>(out.fine_codes[i]) / 256;
+      const float bound = out.scales[b] * (out.refined[b] != 0 ? 0.003f : 0.501f);
+      EXPECT_NEAR(code * out.scales[b], out.f32[i], bound);
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, SiluMulEqualsTheReferenceInEachForm) {
   SplitMix64 rng(2);
   for (const int32_t cols : {1, 16, 31, 64, 100, 512, 1536, 1568}) {
     for (const int32_t rows : {1, 3}) {
       const auto gate = RandomFloats(rng, int64_t{rows} * cols, 20.0f);
       const auto up = RandomFloats(rng, int64_t{rows} * cols, 3.0f);
-      for (const int forms : {1, 2, 3}) {
-        const bool q8 = (forms & 2) != 0;
+      for (const int forms : {1, 2, 3, 6, 7}) {  // f32: 1, codes: 2, fine codes: 4
+        const bool q8 = (forms & 2) != 0, fine = (forms & 4) != 0;
         if (q8 && cols % kActivationBlock != 0) continue;
-        TestActivation expected(rows, cols, forms & 1, q8), actual(rows, cols, forms & 1, q8);
+        TestActivation expected(rows, cols, forms & 1, q8, fine);
+        TestActivation actual(rows, cols, forms & 1, q8, fine);
         SiluMulArgs args{gate.data(), up.data(), rows, expected.view};
         ref::SiluMul(args);
         args.out = actual.view;

@@ -17,9 +17,7 @@ using testing_kernels::TestMatrix;
 constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
                                DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
 
-bool IsQuantized(DType dtype) {
-  return InfoOf(dtype).block_elements > 1;
-}
+bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
 
 // Random rows in both forms; magnitudes differ from row to row and block to block.
 void Fill(SplitMix64& rng, int32_t rows, TestActivation* x) {
@@ -33,6 +31,10 @@ void Fill(SplitMix64& rng, int32_t rows, TestActivation* x) {
   if (!x->view.has_q8()) return;
   for (size_t b = 0; b < x->scales.size(); ++b) {
     ref::QuantizeBlock(&x->f32[b * 32], &x->codes[b * 32], &x->scales[b], &x->sums[b]);
+    if (x->refined.empty()) continue;
+    x->refined[b] = rng.Below(4) == 0 ? 1 : 0;
+    if (x->refined[b] == 0) continue;  // whatever the fine codes hold must not count
+    ref::RefineBlock(&x->f32[b * 32], x->scales[b], &x->fine_codes[b * 32], &x->fine_sums[b]);
   }
 }
 
@@ -41,10 +43,18 @@ class MatMulTest : public IsaTest {
   // One part against the reference, with and without accumulation.
   void Compare(SplitMix64& rng, DType dtype, int32_t rows, int32_t n, int32_t k, bool with_q8,
                int threads) {
+    CompareForm(rng, dtype, rows, n, k, with_q8, /*with_fine=*/false, threads);
+    if (with_q8) CompareForm(rng, dtype, rows, n, k, with_q8, /*with_fine=*/true, threads);
+  }
+
+ private:
+  void CompareForm(SplitMix64& rng, DType dtype, int32_t rows, int32_t n, int32_t k, bool with_q8,
+                   bool with_fine, int threads) {
     SCOPED_TRACE(testing::Message() << NameOf(dtype) << " M=" << rows << " N=" << n << " K=" << k
-                                    << (with_q8 ? " q8" : " f32") << " threads=" << threads);
+                                    << (with_q8 ? " q8" : " f32") << (with_fine ? " refined" : "")
+                                    << " threads=" << threads);
     const TestMatrix w(rng, dtype, n, k);
-    TestActivation x(rows, k, true, with_q8);
+    TestActivation x(rows, k, true, with_q8, with_fine);
     Fill(rng, rows, &x);
     const auto start = RandomFloats(rng, int64_t{rows} * n);
     for (const bool accumulate : {false, true}) {
@@ -99,7 +109,7 @@ TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighboursNorOnThreads) {
   constexpr int32_t kRows = 21, kN = 100, kK = 320;
   for (const DType dtype : kAllTypes) {
     const TestMatrix w(rng, dtype, kN, kK);
-    TestActivation x(kRows, kK, true, true);
+    TestActivation x(kRows, kK, true, true, true);
     Fill(rng, kRows, &x);
     for (const bool with_q8 : {false, true}) {
       const auto run = [&](int64_t first, int32_t rows, int threads) {
@@ -108,8 +118,11 @@ TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighboursNorOnThreads) {
         args.x.cols = kK;
         args.x.f32 = x.view.f32 + first * kK;
         if (with_q8) {
-          args.x.q8 = {x.view.q8.codes + first * kK, x.view.q8.scales + first * (kK / 32),
-                       x.view.q8.sums + first * (kK / 32)};
+          args.x.q8 = {x.view.q8.codes + first * kK,
+                       x.view.q8.scales + first * (kK / 32),
+                       x.view.q8.sums + first * (kK / 32),
+                       {x.view.q8.fine.codes + first * kK, x.view.q8.fine.sums + first * (kK / 32),
+                        x.view.q8.fine.refined + first * (kK / 32)}};
         }
         args.rows = rows;
         args.num_parts = 1;
@@ -195,7 +208,7 @@ TEST(MatMulReference, FastIsCloseToTheExactProduct) {
   constexpr int32_t kRows = 3, kN = 20, kK = 256;
   for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
     const TestMatrix w(rng, dtype, kN, kK);
-    TestActivation x(kRows, kK, true, true);
+    TestActivation x(kRows, kK, true, true, true);
     Fill(rng, kRows, &x);
     for (const bool with_q8 : {false, true}) {
       std::vector<float> out(kRows * kN), row(kK);

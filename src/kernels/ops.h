@@ -88,9 +88,10 @@ struct MatMulArgs {
 };
 void MatMul(Stream& stream, const MatMulArgs& args);
 
-// Rotates q and k in place by their positions, then writes k and v to the pages of `layer` in their
-// stored format (planes 0 and 1, kF32 or kF16). Positions below 2^24, rope_dims even and at most
-// kMaxHeadDim.
+// What lies between the projections and attention, in place: adds the biases; normalises each head
+// of q and k as RmsNorm; rotates q and k by their positions; then writes k and v to the pages of
+// `layer` in their stored format (planes 0 and 1, kF32 or kF16). Null: without that bias or norm.
+// Positions below 2^24, rope_dims even and at most kMaxHeadDim.
 struct RopeStoreArgs {
   BatchView batch;
   PagedStateView state;
@@ -101,13 +102,19 @@ struct RopeStoreArgs {
   int32_t rope_dims = 0;     // the first rope_dims values of a head are rotated
   bool interleaved = false;  // pairs (2i, 2i+1); otherwise (i, i + rope_dims / 2)
   const float* frequencies =
-      nullptr;               // [rope_dims / 2] radians per position, host-computed in double
-  float* q = nullptr;        // [num_tokens, q_stride]
-  float* k = nullptr;        // [num_tokens, k_stride]
-  const float* v = nullptr;  // [num_tokens, v_stride]
+      nullptr;         // [rope_dims / 2] radians per position, host-computed in double
+  float* q = nullptr;  // [num_tokens, q_stride]
+  float* k = nullptr;  // [num_tokens, k_stride]
+  float* v = nullptr;  // [num_tokens, v_stride]
   int64_t q_stride = 0;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
+  const float* q_bias = nullptr;  // [num_heads * head_dim]
+  const float* k_bias = nullptr;  // [num_kv_heads * head_dim]
+  const float* v_bias = nullptr;
+  const float* q_norm = nullptr;  // [head_dim]
+  const float* k_norm = nullptr;
+  float norm_epsilon = 0;
 };
 void RopeStore(Stream& stream, const RopeStoreArgs& args);
 

@@ -61,9 +61,12 @@ struct TestActivation {
   std::vector<int8_t> codes;
   std::vector<float> scales;
   std::vector<int32_t> sums;
+  std::vector<int8_t> fine_codes;
+  std::vector<int32_t> fine_sums;
+  std::vector<uint8_t> refined;
   Activation view;
 
-  TestActivation(int32_t rows, int32_t cols, bool with_f32, bool with_q8) {
+  TestActivation(int32_t rows, int32_t cols, bool with_f32, bool with_q8, bool with_fine = false) {
     const auto size = static_cast<size_t>(rows) * static_cast<size_t>(cols);
     view.cols = cols;
     if (with_f32) {
@@ -74,7 +77,13 @@ struct TestActivation {
       codes.assign(size, 99);
       scales.assign(size / kActivationBlock, -7.0f);
       sums.assign(size / kActivationBlock, -7);
-      view.q8 = {codes.data(), scales.data(), sums.data()};
+      view.q8 = {codes.data(), scales.data(), sums.data(), {}};
+    }
+    if (with_fine) {
+      fine_codes.assign(size, 99);
+      fine_sums.assign(size / kActivationBlock, -7);
+      refined.assign(size / kActivationBlock, 7);
+      view.q8.fine = {fine_codes.data(), fine_sums.data(), refined.data()};
     }
   }
   TestActivation(const TestActivation&) = delete;
@@ -97,6 +106,9 @@ inline testing::AssertionResult SameForms(const TestActivation& a, const TestAct
   if (auto same = SameBits(a.codes, b.codes); !same) return same << " (codes)";
   if (auto same = SameBits(a.scales, b.scales); !same) return same << " (scales)";
   if (auto same = SameBits(a.sums, b.sums); !same) return same << " (sums)";
+  if (auto same = SameBits(a.refined, b.refined); !same) return same << " (refined)";
+  if (auto same = SameBits(a.fine_sums, b.fine_sums); !same) return same << " (fine sums)";
+  if (auto same = SameBits(a.fine_codes, b.fine_codes); !same) return same << " (fine codes)";
   return testing::AssertionSuccess();
 }
 

@@ -25,7 +25,8 @@ class ArenaLayout {
     return reinterpret_cast<T*>(piece);
   }
 
-  Activation TakeActivation(ActivationNeeds needs, int64_t rows, int32_t cols) {
+  // With `refine`, the 8-bit form gets fine codes: for producers that see whole runs of a row.
+  Activation TakeActivation(ActivationNeeds needs, int64_t rows, int32_t cols, bool refine) {
     Activation a;
     a.cols = cols;
     if (needs.f32) a.f32 = Take<float>(rows * cols);
@@ -34,6 +35,11 @@ class ArenaLayout {
       a.q8.codes = Take<int8_t>(rows * cols);
       a.q8.scales = Take<float>(blocks);
       a.q8.sums = Take<int32_t>(blocks);
+      if (refine) {
+        a.q8.fine.codes = Take<int8_t>(rows * cols);
+        a.q8.fine.sums = Take<int32_t>(blocks);
+        a.q8.fine.refined = Take<uint8_t>(blocks);
+      }
     }
     return a;
   }

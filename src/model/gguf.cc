@@ -133,7 +133,9 @@ std::string GgufTensor::ShapeText() const {
 
 Result<GgufFile> GgufFile::Open(FileSystem& fs, const std::string& path) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, fs.Open(path));
-  return Read(std::move(file));
+  TANDEM_ASSIGN_OR_RETURN(GgufFile out, Read(std::move(file)));
+  TANDEM_RETURN_IF_ERROR(out.OpenOtherParts(fs));
+  return out;
 }
 
 Result<GgufFile> GgufFile::Read(std::unique_ptr<ReadableFile> file) {
@@ -143,12 +145,6 @@ Result<GgufFile> GgufFile::Read(std::unique_ptr<ReadableFile> file) {
   const Status status = GgufParser(out).Run();
   if (!status.ok()) return status.WithContext(out.path());
   return out;
-}
-
-Status GgufFile::CheckUnchanged() const {
-  TANDEM_ASSIGN_OR_RETURN(const FileStamp now, file_->Stamp());
-  if (now == stamp_) return OkStatus();
-  return UnavailableError("{} has changed while it was read; try again", path());
 }
 
 const GgufEntry* GgufFile::FindEntry(std::string_view key) const {
@@ -171,7 +167,7 @@ Status GgufFile::ReadTensor(const GgufTensor& tensor, int64_t offset,
                             std::span<std::byte> out) const {
   TANDEM_CHECK_GE(offset, 0);
   TANDEM_CHECK_LE(offset + static_cast<int64_t>(out.size()), tensor.bytes);
-  const Status status = file_->ReadAt(tensor.offset + offset, out);
+  const Status status = part(tensor.part).file_->ReadAt(tensor.offset + offset, out);
   if (status.ok()) return status;
   return status.WithContext(fmt::format("reading tensor '{}'", EscapeText(tensor.name, 100)));
 }

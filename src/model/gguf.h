@@ -1,6 +1,6 @@
 // What: GgufFile: metadata and tensor table of a GGUF file (versions 2 and 3, little-endian), and
-//   its tensors' bytes.
-// Not here: what the keys mean (spec_from_gguf.h), packing (weights.h), split files.
+//   its tensors' bytes; of a file in parts, all of them as one.
+// Not here: what the keys mean (spec_from_gguf.h), packing (weights.h).
 // Threads: immutable after Open; any thread.
 // Invariants: when Open has succeeded, every string, array and tensor lies within the file, names
 //   are unique, and tensors of known types do not overlap. Nothing is allocated before its size was
@@ -60,7 +60,8 @@ struct GgufTensor {
   const GgmlTypeInfo* type = nullptr;  // null when the number is not known
   int32_t num_dims = 0;
   int64_t dims[4] = {1, 1, 1, 1};  // innermost (contiguous) first; unused ones are 1
-  int64_t offset = 0;              // from the start of the file
+  uint32_t part = 0;               // the file that it lies in: GgufFile::part
+  int64_t offset = 0;              // from the start of that file
   int64_t bytes = 0;               // 0 when the type is not known
 
   int64_t num_elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
@@ -73,18 +74,22 @@ struct GgufTensor {
 class GgufFile {
  public:
   // DATA_LOSS says what is wrong and where; UNIMPLEMENTED names an endianness or version that is
-  // not read. The file's path is in the message.
+  // not read. The file's path is in the message. Of a split file, `path` is the first part, whose
+  // metadata is the model's; the others are found by their names beside it (NOT_FOUND names a
+  // missing one), and tensors() are those of all.
   static Result<GgufFile> Open(FileSystem& fs, const std::string& path);
-  // The same of an open file (tests, fuzzing).
+  // The same of an open file (tests, fuzzing), without its other parts.
   static Result<GgufFile> Read(std::unique_ptr<ReadableFile> file);
+
+  size_t num_parts() const { return 1 + other_parts_.size(); }
+  // 0 is this object. Only what follows, up to tensors(), is meant to be asked of the others.
+  // Requires i < num_parts().
+  const GgufFile& part(size_t i) const { return i == 0 ? *this : other_parts_[i - 1]; }
 
   const std::string& path() const { return file_->path(); }
   const ReadableFile& file() const { return *file_; }
   // Of the file before its header was read.
   const FileStamp& stamp() const { return stamp_; }
-  // UNAVAILABLE when the file has changed since it was opened, so that what was read may not fit
-  // together.
-  Status CheckUnchanged() const;
   uint32_t version() const { return version_; }
   int64_t alignment() const { return alignment_; }
   int64_t file_bytes() const { return file_->size(); }
@@ -92,7 +97,7 @@ class GgufFile {
   int64_t header_bytes() const { return header_bytes_; }
   int64_t data_start() const { return data_start_; }
 
-  // In the file's order.
+  // In the file's order; of a split file, one part after the other.
   const std::vector<GgufEntry>& entries() const { return entries_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufEntry* FindEntry(std::string_view key) const;     // null when absent
@@ -129,6 +134,8 @@ class GgufFile {
   friend class GgufParser;
   GgufFile() = default;
 
+  Status OpenOtherParts(FileSystem& fs);
+  Status SortAllTensors();
   Result<const GgufEntry*> Require(std::string_view key) const;
   Result<const GgufEntry*> RequireArray(std::string_view key, std::string_view expected) const;
 
@@ -143,6 +150,7 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
   std::vector<uint32_t> entry_order_;   // indices sorted by key
   std::vector<uint32_t> tensor_order_;  // indices sorted by name
+  std::vector<GgufFile> other_parts_;   // their tensors are in ours
 };
 
 }  // namespace tandem

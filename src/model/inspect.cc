@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "model/bounded_json.h"
 #include "model/text_escape.h"
 
 namespace tandem {
@@ -12,23 +13,55 @@ namespace {
 
 constexpr size_t kValueBytes = 120;  // of a value in a report: about one line of a terminal
 constexpr size_t kNameBytes = 100;
+constexpr size_t kPathBytes = 1000;
+constexpr JsonLimits kConfigLimits = {.max_depth = 32, .max_values = 100'000};
 
-struct TypeSum {
-  int64_t tensors = 0;
+struct FileLine {
+  std::string path;
   int64_t bytes = 0;
+};
+
+struct MetadataLine {
+  std::string key;
+  std::string type;
+  std::string value;  // short and harmless
+};
+
+struct TensorLine {
+  std::string name;
+  std::string type;
+  std::vector<int64_t> shape;
+  size_t file = 0;
+  int64_t offset = 0;
+  std::optional<int64_t> bytes;  // none: of unknown type
+};
+
+struct TypeLine {
+  int64_t tensors = 0;
+  std::optional<int64_t> bytes;  // none: the type is unknown
   int64_t elements = 0;
 };
 
-// By type, in order of the type numbers.
-std::map<uint32_t, TypeSum> SumByType(const GgufFile& file) {
-  std::map<uint32_t, TypeSum> sums;
-  for (const GgufTensor& tensor : file.tensors()) {
-    TypeSum& sum = sums[tensor.type_id];
-    ++sum.tensors;
-    sum.bytes += tensor.bytes;
-    sum.elements += tensor.num_elements();
-  }
-  return sums;
+// What both reports say, whatever the format.
+struct Report {
+  std::string path;
+  std::string format;
+  std::string summary;  // what the format adds, for people
+  std::optional<int64_t> version;
+  std::optional<int64_t> alignment;
+  std::vector<FileLine> files;
+  std::vector<MetadataLine> metadata;
+  std::vector<TensorLine> tensors;
+  std::map<std::string, TypeLine> types;  // by name
+  ByteAccount account;
+};
+
+void AddTensor(Report* report, TensorLine tensor, int64_t elements) {
+  TypeLine& type = report->types[tensor.type];
+  ++type.tensors;
+  type.elements += elements;
+  type.bytes = tensor.bytes ? std::optional(type.bytes.value_or(0) + *tensor.bytes) : std::nullopt;
+  report->tensors.push_back(std::move(tensor));
 }
 
 std::string TypeText(const GgufEntry& entry) {
@@ -36,9 +69,74 @@ std::string TypeText(const GgufEntry& entry) {
   return fmt::format("{}[{}]", NameOf(entry.element_type), entry.count);
 }
 
-std::string TypeNameOf(uint32_t id) {
-  const GgmlTypeInfo* type = FindGgmlType(id);
-  return type != nullptr ? std::string(type->name) : fmt::format("type {}", id);
+Report ReportOn(const GgufFile& file) {
+  Report report;
+  report.path = file.path();
+  report.format = "gguf";
+  report.version = file.version();
+  report.alignment = file.alignment();
+  for (size_t i = 0; i < file.num_parts(); ++i) {
+    report.files.push_back({file.part(i).path(), file.part(i).file_bytes()});
+  }
+  for (const GgufEntry& entry : file.entries()) {
+    report.metadata.push_back(
+        {std::string(entry.key), TypeText(entry), file.ValueText(entry, kValueBytes)});
+  }
+  for (const GgufTensor& tensor : file.tensors()) {
+    TensorLine line = {std::string(tensor.name),
+                       tensor.TypeName(),
+                       {tensor.dims, tensor.dims + tensor.num_dims},
+                       tensor.part,
+                       tensor.offset,
+                       {}};
+    if (tensor.type != nullptr) line.bytes = tensor.bytes;
+    AddTensor(&report, std::move(line), tensor.num_elements());
+  }
+  report.account = AccountBytes(file);
+  report.summary = fmt::format("GGUF version {}, {} bytes, alignment {}", file.version(),
+                               report.account.total(), file.alignment());
+  return report;
+}
+
+void AddFields(std::string_view prefix, std::string_view text, Report* report) {
+  const Result<nlohmann::json> object = ParseJsonObject(text, kConfigLimits);
+  if (!object.ok()) {
+    report->metadata.push_back(
+        {fmt::format("{}.json", prefix), "invalid", object.status().message()});
+    return;
+  }
+  for (const auto& [key, value] : object->items()) {
+    const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+    report->metadata.push_back(
+        {fmt::format("{}.{}", prefix, key), value.type_name(), EscapeText(shown, kValueBytes)});
+  }
+}
+
+Report ReportOn(const HfFolder& folder) {
+  Report report;
+  report.path = folder.directory();
+  report.format = "safetensors";
+  AddFields("config", folder.config(), &report);
+  if (!folder.generation_config().empty()) {
+    AddFields("generation_config", folder.generation_config(), &report);
+  }
+  for (size_t i = 0; i < folder.files().size(); ++i) {
+    const SafetensorsFile& file = folder.files()[i];
+    report.files.push_back({file.path(), file.file_bytes()});
+    for (const auto& [key, value] : file.metadata()) {
+      report.metadata.push_back(
+          {fmt::format("__metadata__.{}", key), "string", EscapeText(value, kValueBytes)});
+    }
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      AddTensor(&report,
+                {tensor.name, std::string(tensor.type->name), tensor.shape, i, tensor.offset,
+                 tensor.bytes},
+                tensor.num_elements());
+    }
+  }
+  report.account = AccountBytes(folder);
+  report.summary = fmt::format("safetensors, {} bytes", report.account.total());
+  return report;
 }
 
 std::string AccountText(const ByteAccount& account) {
@@ -57,66 +155,57 @@ std::string AccountText(const ByteAccount& account) {
   return text;
 }
 
-}  // namespace
+std::string BytesText(std::optional<int64_t> bytes) {
+  return bytes ? fmt::format("{}", *bytes) : "?";
+}
 
-ByteAccount AccountBytes(const GgufFile& file) {
-  ByteAccount account;
-  account.header = file.header_bytes();
-  std::vector<const GgufTensor*> order;
-  for (const GgufTensor& tensor : file.tensors()) order.push_back(&tensor);
-  std::sort(order.begin(), order.end(),
-            [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
-  for (size_t i = 0; i < order.size(); ++i) {
-    const GgufTensor& tensor = *order[i];
-    if (tensor.type == nullptr) {
-      const int64_t end = i + 1 < order.size() ? order[i + 1]->offset : file.file_bytes();
-      account.unknown += end - tensor.offset;
-    } else if (tensor.type->quantised()) {
-      const int64_t blocks = tensor.bytes / tensor.type->block_bytes;
-      account.scales += blocks * tensor.type->scale_bytes;
-      account.codes += blocks * (tensor.type->block_bytes - tensor.type->scale_bytes);
-    } else {
-      account.unquantised += tensor.bytes;
+std::string TextOf(const Report& report) {
+  std::string text = fmt::format("{}\n{}\n", EscapeText(report.path, kPathBytes), report.summary);
+  if (report.files.size() > 1) {
+    text += fmt::format("\nfiles ({})\n", report.files.size());
+    for (const FileLine& file : report.files) {
+      text += fmt::format("  {:<66} {:>16}\n", EscapeText(file.path, kPathBytes), file.bytes);
     }
   }
-  account.padding = file.file_bytes() - account.total();
-  return account;
-}
-
-std::string InspectText(const GgufFile& file) {
-  std::string text =
-      fmt::format("{}\nGGUF version {}, {} bytes, alignment {}\n", EscapeText(file.path(), 1000),
-                  file.version(), file.file_bytes(), file.alignment());
-  text += fmt::format("\nmetadata ({})\n", file.entries().size());
-  for (const GgufEntry& entry : file.entries()) {
-    text += fmt::format("  {:<44} {:<14} {}\n", EscapeText(entry.key, kNameBytes), TypeText(entry),
-                        file.ValueText(entry, kValueBytes));
+  text += fmt::format("\nmetadata ({})\n", report.metadata.size());
+  for (const MetadataLine& line : report.metadata) {
+    text += fmt::format("  {:<44} {:<14} {}\n", EscapeText(line.key, kNameBytes), line.type,
+                        line.value);
   }
-  text += fmt::format("\ntensors ({})\n", file.tensors().size());
-  for (const GgufTensor& tensor : file.tensors()) {
+  text += fmt::format("\ntensors ({})\n", report.tensors.size());
+  for (const TensorLine& tensor : report.tensors) {
     text += fmt::format("  {:<44} {:<8} {:<20} {:>14}\n", EscapeText(tensor.name, kNameBytes),
-                        tensor.TypeName(), tensor.ShapeText(),
-                        tensor.type != nullptr ? fmt::format("{}", tensor.bytes) : "?");
+                        tensor.type, fmt::format("[{}]", fmt::join(tensor.shape, ", ")),
+                        BytesText(tensor.bytes));
   }
   text += "\ntypes\n";
-  for (const auto& [id, sum] : SumByType(file)) {
-    const bool known = FindGgmlType(id) != nullptr;
-    const double bits = 8.0 * static_cast<double>(sum.bytes) / static_cast<double>(sum.elements);
-    text += fmt::format("  {:<8} {:>6} tensors {:>16} bytes  {}\n", TypeNameOf(id), sum.tensors,
-                        known ? fmt::format("{}", sum.bytes) : "?",
+  for (const auto& [name, type] : report.types) {
+    const bool known = type.bytes && type.elements > 0;
+    const double bits =
+        known ? 8.0 * static_cast<double>(*type.bytes) / static_cast<double>(type.elements) : 0;
+    text += fmt::format("  {:<8} {:>6} tensors {:>16} bytes  {}\n", name, type.tensors,
+                        BytesText(type.bytes),
                         known ? fmt::format("{:.4f} bits per weight", bits) : "");
   }
-  return text + AccountText(AccountBytes(file));
+  return text + AccountText(report.account);
 }
 
-std::string InspectJson(const GgufFile& file) {
-  using Json = nlohmann::ordered_json;
-  const ByteAccount account = AccountBytes(file);
+using Json = nlohmann::ordered_json;
+
+Json BytesJson(std::optional<int64_t> bytes) { return bytes ? Json(*bytes) : Json(nullptr); }
+
+std::string JsonOf(const Report& report) {
+  const ByteAccount& account = report.account;
   Json out;
-  out["path"] = file.path();
-  out["version"] = file.version();
-  out["alignment"] = file.alignment();
-  out["file_bytes"] = file.file_bytes();
+  out["path"] = report.path;
+  out["format"] = report.format;
+  if (report.version) out["version"] = *report.version;
+  if (report.alignment) out["alignment"] = *report.alignment;
+  out["file_bytes"] = account.total();
+  out["files"] = Json::array();
+  for (const FileLine& file : report.files) {
+    out["files"].push_back({{"path", file.path}, {"bytes", file.bytes}});
+  }
   out["bytes"] = {{"codes", account.codes},
                   {"scales", account.scales},
                   {"unquantised", account.unquantised},
@@ -124,28 +213,74 @@ std::string InspectJson(const GgufFile& file) {
                   {"header", account.header},
                   {"padding", account.padding}};
   out["metadata"] = Json::array();
-  for (const GgufEntry& entry : file.entries()) {
-    out["metadata"].push_back({{"key", std::string(entry.key)},
-                               {"type", TypeText(entry)},
-                               {"value", file.ValueText(entry, kValueBytes)}});
+  for (const MetadataLine& line : report.metadata) {
+    out["metadata"].push_back({{"key", line.key}, {"type", line.type}, {"value", line.value}});
   }
   out["types"] = Json::array();
-  for (const auto& [id, sum] : SumByType(file)) {
+  for (const auto& [name, type] : report.types) {
     out["types"].push_back(
-        {{"type", TypeNameOf(id)}, {"tensors", sum.tensors}, {"bytes", sum.bytes}});
+        {{"type", name}, {"tensors", type.tensors}, {"bytes", BytesJson(type.bytes)}});
   }
   out["tensors"] = Json::array();
-  for (const GgufTensor& tensor : file.tensors()) {
-    const Json bytes = tensor.type != nullptr ? Json(tensor.bytes) : Json(nullptr);
-    out["tensors"].push_back(
-        {{"name", std::string(tensor.name)},
-         {"type", tensor.TypeName()},
-         {"shape", std::vector<int64_t>(tensor.dims, tensor.dims + tensor.num_dims)},
-         {"offset", tensor.offset},
-         {"bytes", bytes}});
+  for (const TensorLine& tensor : report.tensors) {
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"type", tensor.type},
+                              {"shape", tensor.shape},
+                              {"file", tensor.file},
+                              {"offset", tensor.offset},
+                              {"bytes", BytesJson(tensor.bytes)}});
   }
   // Names that are not UTF-8 get replacement characters.
   return out.dump(2, ' ', false, Json::error_handler_t::replace);
 }
+
+// Adds the tensors of one part, sorted by offset, and what lies around them.
+void AccountPart(const GgufFile& part, const std::vector<const GgufTensor*>& order,
+                 ByteAccount* account) {
+  const int64_t before = account->total();
+  account->header += part.header_bytes();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const GgufTensor& tensor = *order[i];
+    if (tensor.type == nullptr) {
+      const int64_t end = i + 1 < order.size() ? order[i + 1]->offset : part.file_bytes();
+      account->unknown += end - tensor.offset;
+    } else if (tensor.type->quantised()) {
+      const int64_t blocks = tensor.bytes / tensor.type->block_bytes;
+      account->scales += blocks * tensor.type->scale_bytes;
+      account->codes += blocks * (tensor.type->block_bytes - tensor.type->scale_bytes);
+    } else {
+      account->unquantised += tensor.bytes;
+    }
+  }
+  account->padding += part.file_bytes() - (account->total() - before);
+}
+
+}  // namespace
+
+ByteAccount AccountBytes(const GgufFile& file) {
+  std::vector<std::vector<const GgufTensor*>> parts(file.num_parts());
+  for (const GgufTensor& tensor : file.tensors()) parts[tensor.part].push_back(&tensor);
+  ByteAccount account;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::sort(parts[i].begin(), parts[i].end(),
+              [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
+    AccountPart(file.part(i), parts[i], &account);
+  }
+  return account;
+}
+
+ByteAccount AccountBytes(const HfFolder& folder) {
+  ByteAccount account;
+  for (const SafetensorsFile& file : folder.files()) {
+    account.header += file.header_bytes();
+    account.unquantised += file.file_bytes() - file.header_bytes();
+  }
+  return account;
+}
+
+std::string InspectText(const GgufFile& file) { return TextOf(ReportOn(file)); }
+std::string InspectText(const HfFolder& folder) { return TextOf(ReportOn(folder)); }
+std::string InspectJson(const GgufFile& file) { return JsonOf(ReportOn(file)); }
+std::string InspectJson(const HfFolder& folder) { return JsonOf(ReportOn(folder)); }
 
 }  // namespace tandem

@@ -9,7 +9,9 @@
 #include <string>
 
 #include "model/gguf_test_writer.h"
+#include "model/hf_test_writer.h"
 #include "model/test_model.h"
+#include "os/test_dir.h"
 
 namespace tandem {
 namespace {
@@ -123,6 +125,69 @@ TEST(Inspect, JsonSumsToTheFile) {
   EXPECT_EQ(json["tensors"][0]["shape"], (std::vector<int64_t>{64, 40}));
   EXPECT_TRUE(json["tensors"][20]["bytes"].is_null());
   EXPECT_EQ(json["metadata"][0]["value"], "llama");
+}
+
+TEST(Inspect, SplitFileIsOneAccount) {
+  const TestDir dir;
+  GgufTestWriter first;
+  first.Add("split.count", GgufValueType::kU16, GgufTestWriter::Raw(uint16_t{2}));
+  first.AddTensor("q", {32}, 3, std::string(20, 'q'));  // Q4_1: 16 codes, 4 scales
+  GgufTestWriter second;
+  second.Add("split.count", GgufValueType::kU16, GgufTestWriter::Raw(uint16_t{2}));
+  second.Add("split.no", GgufValueType::kU16, GgufTestWriter::Raw(uint16_t{1}));
+  second.AddTensor("u", {7}, 99, std::string(40, 'u'));
+  second.AddTensor("f", {5}, 0, std::string(20, 'f'));
+  const std::string a = first.Build();
+  const std::string b = second.Build();
+  const std::string path = dir.Write("m-00001-of-00002.gguf", a);
+  dir.Write("m-00002-of-00002.gguf", b);
+  const auto file = GgufFile::Open(RealFileSystem(), path);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const ByteAccount account = AccountBytes(*file);
+  EXPECT_EQ(account.codes, 16);
+  EXPECT_EQ(account.scales, 4);
+  EXPECT_EQ(account.unquantised, 20);
+  EXPECT_EQ(account.unknown, 64);
+  EXPECT_EQ(account.header, static_cast<int64_t>(first.At("header_end") + second.At("header_end")));
+  EXPECT_EQ(account.total(), static_cast<int64_t>(a.size() + b.size()));
+  const auto json = nlohmann::json::parse(InspectJson(*file));
+  EXPECT_EQ(json["files"][1]["bytes"], b.size());
+  EXPECT_EQ(json["file_bytes"], a.size() + b.size());
+  EXPECT_EQ(json["tensors"][2]["name"], "f");
+  EXPECT_EQ(json["tensors"][2]["file"], 1);
+  EXPECT_EQ(json["tensors"][2]["offset"], second.At("f/data"));
+  EXPECT_THAT(InspectText(*file), HasSubstr("files (2)"));
+}
+
+TEST(Inspect, FolderHasTheSameReport) {
+  const TestDir dir;
+  SafetensorsTestWriter a;
+  a.Add("x", "BF16", {3, 2}, std::string(12, 'x'));
+  SafetensorsTestWriter b;
+  b.Add("y", "F8_E4M3", {5}, std::string(5, 'y'));
+  dir.Write("config.json", R"({"model_type": "new", "list": [1, 2], "evil": "\u001b[2J"})");
+  dir.Write("generation_config.json", "{");
+  dir.Write("a.safetensors", a.Build());
+  dir.Write("b.safetensors", b.Build());
+  dir.Write("model.safetensors.index.json",
+            R"({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})");
+  auto folder = HfFolder::Open(RealFileSystem(), dir.path());
+  ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+  ASSERT_TRUE(folder->OpenWeights(RealFileSystem()).ok());
+  const ByteAccount account = AccountBytes(*folder);
+  EXPECT_EQ(account.unquantised, 17);
+  EXPECT_EQ(account.header, static_cast<int64_t>(a.Build().size() + b.Build().size()) - 17);
+  EXPECT_EQ(account.total(), static_cast<int64_t>(a.Build().size() + b.Build().size()));
+  const auto json = nlohmann::json::parse(InspectJson(*folder));
+  EXPECT_EQ(json["format"], "safetensors");
+  EXPECT_EQ(json["tensors"][0]["shape"], (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(json["tensors"][1]["type"], "F8_E4M3");
+  EXPECT_EQ(json["types"][0]["bytes"], 12);
+  const std::string text = InspectText(*folder);
+  EXPECT_THAT(text, testing::ContainsRegex("config.model_type +string +new"));
+  EXPECT_THAT(text, testing::ContainsRegex("config.list +array +\\[1,2\\]"));
+  EXPECT_THAT(text, testing::ContainsRegex("generation_config.json +invalid +not valid JSON"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")));
 }
 
 // tests/golden/tiny_c.gguf was written by the `gguf` package: its own reader gives these numbers.

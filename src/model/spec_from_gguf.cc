@@ -4,15 +4,18 @@
 #include <limits>
 #include <vector>
 
-#include "base/log.h"
-#include "model/stamp_index.h"
+#include "kernels/ops.h"
+#include "model/family.h"
 #include "model/tensor_layout.h"
 #include "model/text_escape.h"
+#include "tensor/block_quant.h"
 
 namespace tandem {
 namespace {
 
 constexpr size_t kNameBytes = 100;  // of a name in a message
+constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
+constexpr int64_t kUnusedToken = 5;  // in tokenizer.ggml.token_type
 
 class SpecReader {
  public:
@@ -28,7 +31,9 @@ class SpecReader {
   Status RefuseRopeScaling() const;
   Status ReadDims();
   Status ReadHeadDim();
-  Status ReadNumbers();
+  Status ReadRope();
+  Status ReadRopeDivisors();
+  Status ReadVocabularySizes();
   Status ReadInt(const std::string& key, std::optional<int32_t> fallback, int32_t* out) const;
   // A count that may be given per layer, where all layers must agree.
   Status ReadUniform(const std::string& key, std::optional<int32_t> fallback, int32_t* out) const;
@@ -36,6 +41,7 @@ class SpecReader {
   Status CheckTensor(const TensorSpec& expected) const;
 
   const GgufFile& file_;
+  const Family* family_ = nullptr;  // from ReadArchitecture on
   ModelSpec spec_;
 };
 
@@ -77,17 +83,15 @@ Status SpecReader::ReadArchitecture() {
   if (type != "model") {
     return UnimplementedError("the file holds a '{}', not a model", EscapeText(type, kNameBytes));
   }
-  TANDEM_ASSIGN_OR_RETURN(const int64_t parts, file_.GetIntOr("split.count", 1));
-  if (parts > 1) {
-    return UnimplementedError("the file is one of {} parts; split files are not supported yet",
-                              parts);
-  }
   TANDEM_ASSIGN_OR_RETURN(const std::string_view name, file_.GetString("general.architecture"));
-  if (name != "llama") {
-    return UnimplementedError("architecture '{}' is not supported: Tandem runs llama",
-                              EscapeText(name, kNameBytes));
+  family_ = FindFamily(name);
+  if (family_ == nullptr) {
+    return UnimplementedError("architecture '{}' is not supported: Tandem runs {}",
+                              EscapeText(name, kNameBytes), FamilyNames());
   }
   spec_.architecture = name;
+  spec_.qkv_bias = family_->qkv_bias;
+  spec_.qk_norm = family_->qk_norm;
   const size_t slash = file_.path().rfind('/');
   const std::string base =
       slash == std::string::npos ? file_.path() : file_.path().substr(slash + 1);
@@ -125,10 +129,6 @@ Status SpecReader::RefuseOtherMaths() const {
 }
 
 Status SpecReader::RefuseRopeScaling() const {
-  if (file_.FindTensor("rope_freqs.weight") != nullptr) {
-    return UnimplementedError(
-        "Llama-3.1 rope scaling is not supported yet (tensor 'rope_freqs.weight')");
-  }
   const std::string type_key = Key("rope.scaling.type");
   TANDEM_ASSIGN_OR_RETURN(const std::string_view type, file_.GetStringOr(type_key, "none"));
   if (type != "none") {
@@ -178,28 +178,54 @@ Status SpecReader::ReadHeadDim() {
     return UnimplementedError("keys of {} and values of {} dimensions are not supported",
                               spec_.head_dim, value_dim);
   }
+  if (spec_.head_dim > kMaxHeadDim) {
+    return UnimplementedError("heads of {} dimensions are not supported: at most {}",
+                              spec_.head_dim, kMaxHeadDim);
+  }
   return OkStatus();
 }
 
-Status SpecReader::ReadNumbers() {
-  TANDEM_ASSIGN_OR_RETURN(spec_.rms_epsilon,
-                          file_.GetFloat(Key("attention.layer_norm_rms_epsilon")));
-  // The Llama converter has permuted the rows of attn_q and attn_k for rotating neighbouring pairs.
-  spec_.rope.style = RopeStyle::kInterleaved;
+Status SpecReader::ReadRope() {
+  spec_.rope.style = family_->gguf_rope_style;
   TANDEM_ASSIGN_OR_RETURN(spec_.rope.theta, file_.GetFloatOr(Key("rope.freq_base"), 10000.0));
   TANDEM_RETURN_IF_ERROR(ReadInt(Key("rope.dimension_count"), spec_.head_dim, &spec_.rope.dims));
-  spec_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
+  return family_->rope_divisors ? ReadRopeDivisors() : OkStatus();
+}
 
+// The one tensor that is part of the spec: Hugging Face folders give the same by numbers.
+Status SpecReader::ReadRopeDivisors() {
+  const GgufTensor* tensor = file_.FindTensor(kRopeDivisors);
+  if (tensor == nullptr) return OkStatus();
+  const int64_t pairs = spec_.rope.dims / 2;
+  TANDEM_RETURN_IF_ERROR(CheckTensor(
+      {std::string(kRopeDivisors), TensorKind::kVector, 1, pairs, TensorSplit::kWhole}));
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor->bytes));
+  TANDEM_RETURN_IF_ERROR(file_.ReadTensor(*tensor, 0, bytes));
+  spec_.rope.divisors.resize(static_cast<size_t>(pairs));
+  DequantizeRow(*tensor->type->dtype, bytes.data(), pairs, spec_.rope.divisors.data());
+  return OkStatus();
+}
+
+Status SpecReader::ReadVocabularySizes() {
   const GgufTensor* embedding = file_.FindTensor("token_embd.weight");
   if (embedding == nullptr) return NotFoundError("tensor 'token_embd.weight' is missing");
   TANDEM_RETURN_IF_ERROR(FitsInt32("rows of token_embd.weight", embedding->dims[1]));
   TANDEM_RETURN_IF_ERROR(
       ReadInt(Key("vocab_size"), static_cast<int32_t>(embedding->dims[1]), &spec_.vocab_size));
+  spec_.tokenizer_size = spec_.vocab_size;
   const GgufEntry* tokens = file_.FindEntry("tokenizer.ggml.tokens");
-  if (tokens != nullptr && tokens->count > static_cast<uint64_t>(spec_.vocab_size)) {
+  if (tokens == nullptr) return OkStatus();
+  if (tokens->count > static_cast<uint64_t>(spec_.vocab_size)) {
     return InvalidArgumentError("the tokenizer has {} tokens, the model {} rows for them",
                                 tokens->count, spec_.vocab_size);
   }
+  spec_.tokenizer_size = static_cast<int32_t>(tokens->count);
+  // Converters fill the list up to the model's rows with tokens that are marked as unused.
+  if (file_.FindEntry("tokenizer.ggml.token_type") == nullptr) return OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(std::vector<int64_t> types, file_.GetInts("tokenizer.ggml.token_type"));
+  if (types.size() != tokens->count) return OkStatus();  // the tokenizer will say so
+  while (!types.empty() && types.back() == kUnusedToken) types.pop_back();
+  spec_.tokenizer_size = static_cast<int32_t>(types.size());
   return OkStatus();
 }
 
@@ -230,6 +256,7 @@ Status SpecReader::CheckTensors() const {
   std::sort(expected.begin(), expected.end(),
             [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
   for (const GgufTensor& tensor : file_.tensors()) {
+    if (tensor.name == kRopeDivisors && family_->rope_divisors) continue;  // in the spec
     const auto it =
         std::lower_bound(expected.begin(), expected.end(), tensor.name,
                          [](const TensorSpec& t, std::string_view name) { return t.name < name; });
@@ -246,26 +273,14 @@ Result<ModelSpec> SpecReader::Run() {
   TANDEM_RETURN_IF_ERROR(RefuseOtherMaths());
   TANDEM_RETURN_IF_ERROR(ReadDims());
   TANDEM_RETURN_IF_ERROR(ReadHeadDim());
-  TANDEM_RETURN_IF_ERROR(ReadNumbers());
+  TANDEM_ASSIGN_OR_RETURN(spec_.rms_epsilon,
+                          file_.GetFloat(Key("attention.layer_norm_rms_epsilon")));
+  TANDEM_RETURN_IF_ERROR(ReadRope());
+  spec_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
+  TANDEM_RETURN_IF_ERROR(ReadVocabularySizes());
   TANDEM_RETURN_IF_ERROR(spec_.Validate());
   TANDEM_RETURN_IF_ERROR(CheckTensors());
   return spec_;
-}
-
-// Reads the whole file once.
-Result<Hash128> HashFile(const ReadableFile& file, const LoadProgress& progress) {
-  constexpr int64_t kPiece = 4 << 20;
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kPiece, file.size())));
-  Hasher hasher;
-  for (int64_t done = 0; done < file.size();) {
-    const int64_t n = std::min(kPiece, file.size() - done);
-    const std::span<std::byte> piece = std::span(buffer).first(static_cast<size_t>(n));
-    TANDEM_RETURN_IF_ERROR(file.ReadAt(done, piece));
-    hasher.Update(piece);
-    done += n;
-    if (progress) progress(done, file.size());
-  }
-  return hasher.Digest();
 }
 
 }  // namespace
@@ -273,31 +288,6 @@ Result<Hash128> HashFile(const ReadableFile& file, const LoadProgress& progress)
 Result<ModelSpec> SpecFromGguf(const GgufFile& file) {
   Result<ModelSpec> spec = SpecReader(file).Run();
   if (!spec.ok()) return spec.status().WithContext(file.path());
-  return spec;
-}
-
-Result<Hash128> IdentifyGguf(FileSystem& fs, const GgufFile& file, const std::string& cache_dir,
-                             const LoadProgress& progress) {
-  if (cache_dir.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(const Hash128 hash, HashFile(file.file(), progress));
-    TANDEM_RETURN_IF_ERROR(file.CheckUnchanged());
-    return hash;
-  }
-  StampIndex index(fs, cache_dir);
-  const StampIndex::Moment moment = index.Now();
-  TANDEM_RETURN_IF_ERROR(file.CheckUnchanged());  // so the stamp is also one of this moment
-  if (const std::optional<Hash128> known = index.Find(file.path(), file.stamp())) return *known;
-  LogDebug("hashing {}", file.path());
-  TANDEM_ASSIGN_OR_RETURN(const Hash128 hash, HashFile(file.file(), progress));
-  TANDEM_RETURN_IF_ERROR(file.CheckUnchanged());
-  index.Record(file.path(), file.stamp(), moment, hash);
-  return hash;
-}
-
-Result<ModelSpec> LoadModelSpec(FileSystem& fs, const GgufFile& file, const std::string& cache_dir,
-                                const LoadProgress& progress) {
-  TANDEM_ASSIGN_OR_RETURN(ModelSpec spec, SpecFromGguf(file));
-  TANDEM_ASSIGN_OR_RETURN(spec.identity, IdentifyGguf(fs, file, cache_dir, progress));
   return spec;
 }
 

@@ -1,20 +1,15 @@
 #include "model/spec_from_gguf.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <functional>
+#include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "model/gguf_test_writer.h"
-#include "model/stamp_index.h"
 #include "model/test_model.h"
-#include "os/fault_file_system.h"
-#include "os/test_dir.h"
 
 namespace tandem {
 namespace {
@@ -45,7 +40,77 @@ TEST(SpecFromGguf, ReadsATinyModel) {
   EXPECT_EQ(spec->rope.style, RopeStyle::kInterleaved);
   EXPECT_EQ(spec->rope.theta, 10000.0);
   EXPECT_EQ(spec->rope.dims, 16);
+  EXPECT_TRUE(spec->rope.divisors.empty());
+  EXPECT_FALSE(spec->qkv_bias);
+  EXPECT_FALSE(spec->qk_norm);
+  EXPECT_EQ(spec->tokenizer_size, 40);
   EXPECT_TRUE(spec->tied_embeddings);
+}
+
+TEST(SpecFromGguf, QwenFamiliesRotateHalvesAndHaveBiasesOrHeadNorms) {
+  for (const char* architecture : {"qwen2", "qwen3"}) {
+    const auto spec = SpecOf(TestModelWriter({.architecture = architecture}));
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    EXPECT_EQ(spec->architecture, architecture);
+    EXPECT_EQ(spec->rope.style, RopeStyle::kHalfSplit);
+    EXPECT_EQ(spec->qkv_bias, spec->architecture == "qwen2");
+    EXPECT_EQ(spec->qk_norm, spec->architecture == "qwen3");
+  }
+  GgufTestWriter no_bias = TestModelWriter({.architecture = "qwen2"});
+  no_bias.Remove("blk.1.attn_v.bias");
+  EXPECT_THAT(SpecOf(no_bias).status().ToString(),
+              HasSubstr("NOT_FOUND: dir/m.gguf: tensor 'blk.1.attn_v.bias' is missing"));
+  GgufTestWriter no_norm = TestModelWriter({.architecture = "qwen3"});
+  no_norm.Remove("blk.0.attn_k_norm.weight");
+  EXPECT_THAT(SpecOf(no_norm).status().ToString(),
+              HasSubstr("tensor 'blk.0.attn_k_norm.weight' is missing"));
+  GgufTestWriter table = TestModelWriter({.architecture = "qwen3"});
+  table.AddTensor("rope_freqs.weight", {8}, 0, std::string(32, '\0'));
+  EXPECT_THAT(SpecOf(table).status().ToString(),
+              HasSubstr("tensor 'rope_freqs.weight' has no place in a qwen3 model"));
+}
+
+std::string FloatBytes(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+TEST(SpecFromGguf, ReadsTheRopeDivisors) {
+  const std::vector<float> divisors = {1, 1, 1.5f, 2, 4, 7, 8, 8};
+  GgufTestWriter w = TestModelWriter();
+  w.AddTensor("rope_freqs.weight", {8}, 0, FloatBytes(divisors));
+  const auto spec = SpecOf(w);
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->rope.divisors, divisors);
+  for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
+    GgufTestWriter damaged = TestModelWriter();
+    damaged.AddTensor("rope_freqs.weight", {8}, 0, FloatBytes({1, 1, 1, 1, 1, 1, 1, bad}));
+    EXPECT_THAT(SpecOf(damaged).status().ToString(),
+                HasSubstr("INVALID_ARGUMENT: dir/m.gguf: rope frequency divisor"));
+  }
+}
+
+TEST(SpecFromGguf, TheTokenizerEndsBeforeTheUnusedTail) {
+  const auto size_with = [](std::vector<int32_t> types, uint64_t num_tokens) {
+    GgufTestWriter w = TestModelWriter();
+    w.AddArray("tokenizer.ggml.tokens", GgufValueType::kU8, num_tokens,
+               std::string(num_tokens, 'x'));
+    if (!types.empty()) {
+      w.AddArray("tokenizer.ggml.token_type", GgufValueType::kI32, types.size(),
+                 {reinterpret_cast<const char*>(types.data()), types.size() * sizeof(int32_t)});
+    }
+    const auto spec = SpecOf(w);
+    return spec.ok() ? spec->tokenizer_size : -1;
+  };
+  EXPECT_EQ(size_with({}, 40), 40);
+  EXPECT_EQ(size_with({}, 33), 33);
+  std::vector<int32_t> types(40, 1);
+  EXPECT_EQ(size_with(types, 40), 40);
+  types[7] = types[38] = types[39] = 5;  // unused, as converters mark rows without a token
+  EXPECT_EQ(size_with(types, 40), 38);
+  types[39] = 3;
+  EXPECT_EQ(size_with(types, 40), 40);
+  EXPECT_EQ(size_with(std::vector<int32_t>(40, 5), 40), -1);
 }
 
 TEST(SpecFromGguf, GivenValuesReplaceDefaults) {
@@ -70,9 +135,16 @@ TEST(SpecFromGguf, ReadsTheGoldenModels) {
     int32_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double theta;
     bool tied;
-  } kModels[] = {{"tiny_a", 4, 64, 4, 2, 16, 128, 320, 1e4, false},
-                 {"tiny_b", 2, 96, 6, 2, 32, 160, 320, 1e5, true},
-                 {"tiny_c", 3, 160, 4, 2, 32, 320, 512, 1e5, true}};
+    int32_t tokens;
+    size_t divisors;
+  } kModels[] = {{"tiny_a", 4, 64, 4, 2, 16, 128, 320, 1e4, false, 320, 0},
+                 {"tiny_b", 2, 96, 6, 2, 32, 160, 320, 1e5, true, 320, 0},
+                 {"tiny_c", 3, 160, 4, 2, 32, 320, 512, 1e5, true, 512, 0},
+                 {"tiny_d", 3, 64, 4, 2, 32, 128, 320, 1e4, false, 320, 16},
+                 {"tiny_e", 3, 64, 4, 2, 16, 128, 320, 1e6, true, 320, 0},
+                 {"tiny_f", 2, 96, 6, 2, 16, 160, 320, 1e6, false, 320, 0},
+                 {"tiny_g", 2, 64, 4, 2, 32, 128, 336, 1e6, false, 320, 0},
+                 {"tiny_h", 2, 160, 4, 2, 64, 320, 320, 1e6, true, 320, 0}};
   for (const auto& m : kModels) {
     const auto file = GgufFile::Open(
         RealFileSystem(), fmt::format("{}/tests/golden/{}.gguf", TANDEM_SOURCE_DIR, m.name));
@@ -89,6 +161,8 @@ TEST(SpecFromGguf, ReadsTheGoldenModels) {
     EXPECT_EQ(spec->vocab_size, m.vocab) << m.name;
     EXPECT_EQ(spec->rope.theta, m.theta) << m.name;
     EXPECT_EQ(spec->tied_embeddings, m.tied) << m.name;
+    EXPECT_EQ(spec->tokenizer_size, m.tokens) << m.name;
+    EXPECT_EQ(spec->rope.divisors.size(), m.divisors) << m.name;
   }
 }
 
@@ -139,18 +213,18 @@ std::function<void(GgufTestWriter&)> Tensor(std::string name, std::vector<uint64
 
 TEST(SpecFromGguf, RefusesWhatItWouldComputeWrongly) {
   const Refusal refusals[] = {
-      {Text("general.architecture", "qwen2"),
-       "UNIMPLEMENTED: dir/m.gguf: architecture 'qwen2' is not supported: Tandem runs llama"},
+      {Text("general.architecture", "gemma3"),
+       "UNIMPLEMENTED: dir/m.gguf: architecture 'gemma3' is not supported: Tandem runs llama, "
+       "qwen2, qwen3"},
+      {Text("general.architecture", "qwen3moe"), "architecture 'qwen3moe' is not supported"},
+      {Int("llama.attention.key_length", 512),
+       "keys of 512 and values of 16 dimensions are not supported"},
       {Text("general.type", "adapter"), "the file holds a 'adapter', not a model"},
-      {Int("split.count", 3), "the file is one of 3 parts; split files are not supported yet"},
       {Text("llama.rope.scaling.type", "yarn"),
        "rope scaling 'yarn' is not supported (metadata 'llama.rope.scaling.type')"},
       {Float("llama.rope.scaling.factor", 4),
        "linear rope scaling is not supported (metadata 'llama.rope.scaling.factor' = 4)"},
       {Float("llama.rope.scale_linear", 2), "metadata 'llama.rope.scale_linear' = 2"},
-      {Tensor("rope_freqs.weight", {8}, 0, 32),
-       "UNIMPLEMENTED: dir/m.gguf: Llama-3.1 rope scaling is not supported yet (tensor "
-       "'rope_freqs.weight')"},
       {Int("llama.expert_count", 8), "metadata 'llama.expert_count' = 8 is not supported"},
       {Int("llama.attention.sliding_window", 4096),
        "metadata 'llama.attention.sliding_window' = 4096"},
@@ -210,6 +284,8 @@ TEST(SpecFromGguf, NamesWhatMakesNoSense) {
        "tensor 'blk.0.ffn_gate.weight' must have the shape [64, 256]; it has [64, 128]"},
       {Tensor("output_norm.weight", {32}, 0, 128),
        "tensor 'output_norm.weight' must have the shape [64]; it has [32]"},
+      {Tensor("rope_freqs.weight", {16}, 0, 64),
+       "tensor 'rope_freqs.weight' must have the shape [8]; it has [16]"},
       {Tensor("blk.0.attn_k.weight", {64, 32, 2}, 0, 16384),
        "tensor 'blk.0.attn_k.weight' must have the shape [64, 32]; it has [64, 32, 2]"},
   };
@@ -220,136 +296,14 @@ TEST(SpecFromGguf, NamesWhatMakesNoSense) {
     ASSERT_FALSE(spec.ok()) << refusal.expected;
     EXPECT_THAT(spec.status().ToString(), HasSubstr(refusal.expected));
   }
+  GgufTestWriter wide = TestModelWriter();
+  wide.AddInt("llama.attention.key_length", 512);
+  wide.AddInt("llama.attention.value_length", 512);
+  EXPECT_THAT(SpecOf(wide).status().ToString(),
+              HasSubstr("UNIMPLEMENTED: dir/m.gguf: heads of 512 dimensions are not supported"));
   GgufTestWriter tokens = TestModelWriter();
   tokens.AddArray("tokenizer.ggml.tokens", GgufValueType::kU8, 41, std::string(41, 'x'));
   EXPECT_THAT(SpecOf(tokens).status().message(), HasSubstr("has 41 tokens, the model 40 rows"));
-}
-
-// Identity
-// ------------------------------------------------------------------------------------------
-
-constexpr int64_t kHourNs = 3'600'000'000'000;
-
-// Identifies the file with a clock far enough from its last change that the index may be used.
-struct Identified {
-  Hash128 hash;
-  int64_t bytes_hashed = 0;
-};
-Identified Identify(const std::string& path, const std::string& cache_dir) {
-  FaultFileSystem fs(RealFileSystem());
-  fs.ShiftClock(kHourNs);
-  const auto file = GgufFile::Open(fs, path);
-  EXPECT_TRUE(file.ok()) << file.status().ToString();
-  Identified out;
-  const auto hash =
-      IdentifyGguf(fs, *file, cache_dir, [&](int64_t done, int64_t) { out.bytes_hashed = done; });
-  EXPECT_TRUE(hash.ok()) << hash.status().ToString();
-  out.hash = *hash;
-  return out;
-}
-
-TEST(IdentifyGguf, UnchangedFileIsHashedOnce) {
-  const TestDir dir;
-  const std::string bytes = MakeTestModel();
-  const std::string path = dir.Write("m.gguf", bytes);
-  const std::string cache = dir.path() + "/cache";
-  const Identified first = Identify(path, cache);
-  EXPECT_EQ(first.hash, HashBytes(std::as_bytes(std::span(bytes))));
-  EXPECT_EQ(first.bytes_hashed, static_cast<int64_t>(bytes.size()));
-  const Identified second = Identify(path, cache);
-  EXPECT_EQ(second.hash, first.hash);
-  EXPECT_EQ(second.bytes_hashed, 0);
-  EXPECT_EQ(Identify(path, "").bytes_hashed, first.bytes_hashed);  // no index
-  const Identified copy = Identify(dir.Write("copy.gguf", bytes), cache);
-  EXPECT_EQ(copy.hash, first.hash);  // the identity is the content's, not the path's
-}
-
-TEST(IdentifyGguf, ChangedByteIsSeenThoughSizeAndTimeStay) {
-  const TestDir dir;
-  const std::string bytes = MakeTestModel();
-  const std::string path = dir.Write("m.gguf", bytes);
-  const std::string cache = dir.path() + "/cache";
-  const Identified before = Identify(path, cache);
-  struct stat s;
-  ASSERT_EQ(::stat(path.c_str(), &s), 0);
-  std::string changed = bytes;
-  changed.back() = static_cast<char>(changed.back() ^ 1);
-  dir.Write("m.gguf", changed);
-  const struct timespec times[2] = {s.st_atim, s.st_mtim};  // as a careful copy would do
-  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
-  EXPECT_FALSE(Identify(path, cache).hash == before.hash);
-}
-
-TEST(IdentifyGguf, FreshFileIsNotTrustedNextTime) {
-  const TestDir dir;
-  const std::string path = dir.Write("m.gguf", MakeTestModel());
-  const std::string cache = dir.path() + "/cache";
-  for (int i = 0; i < 2; ++i) {  // changed less than two seconds ago: hashed each time
-    const auto file = GgufFile::Open(RealFileSystem(), path);
-    ASSERT_TRUE(file.ok());
-    int64_t hashed = 0;
-    ASSERT_TRUE(IdentifyGguf(RealFileSystem(), *file, cache, [&](int64_t done, int64_t) {
-                  hashed = done;
-                }).ok());
-    EXPECT_GT(hashed, 0);
-  }
-}
-
-TEST(IdentifyGguf, FileThatChangesMeanwhileIsRefused) {
-  const TestDir dir;
-  const std::string bytes = MakeTestModel();
-  const std::string path = dir.Write("m.gguf", bytes);
-  FaultFileSystem fs(RealFileSystem());
-  const auto file = GgufFile::Open(fs, path);
-  ASSERT_TRUE(file.ok());
-  bool changed = false;
-  fs.SetHook([&](std::string_view operation, const std::string&) -> Status {
-    if (operation == "read" && !std::exchange(changed, true)) dir.Write("m.gguf", bytes + "x");
-    return OkStatus();
-  });
-  const auto hash = IdentifyGguf(fs, *file, "");
-  EXPECT_EQ(hash.status().code(), StatusCode::kUnavailable) << hash.status().ToString();
-  EXPECT_THAT(hash.status().message(), HasSubstr("has changed while it was read"));
-}
-
-TEST(StampIndex, DamagedRecordMeansNotKnown) {
-  const TestDir dir;
-  const std::string path = dir.Write("f", "content");
-  FaultFileSystem fs(RealFileSystem());
-  fs.ShiftClock(kHourNs);
-  StampIndex index(fs, dir.path() + "/cache");
-  const FileStamp stamp = *(*fs.Open(path))->Stamp();
-  const Hash128 hash = {1, 2};
-  index.Record(path, stamp, index.Now(), hash);
-  ASSERT_EQ(index.Find(path, stamp), hash);
-  const std::string name = RealFileSystem().List(dir.path() + "/cache/index")->at(0);
-  const std::string record = "cache/index/" + name;
-  const std::string good = TestDir::Read(dir.path() + "/" + record);
-  for (size_t i = 0; i < good.size(); ++i) {
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 0x10);
-    dir.Write(record, bad);
-    EXPECT_EQ(index.Find(path, stamp), std::nullopt) << i;
-  }
-  dir.Write(record, good + "x");
-  EXPECT_EQ(index.Find(path, stamp), std::nullopt);
-  dir.Write(record, good);
-  FileStamp other = stamp;
-  ++other.ctime_ns;
-  EXPECT_EQ(index.Find(path, other), std::nullopt);
-  EXPECT_EQ(index.Find(path, stamp), hash);
-}
-
-TEST(StampIndex, WorksWithoutAWritableDirectory) {
-  const TestDir dir;
-  const std::string path = dir.Write("f", "content");
-  dir.Write("cache", "a file where the directory should be");
-  FaultFileSystem fs(RealFileSystem());
-  fs.ShiftClock(kHourNs);
-  StampIndex index(fs, dir.path() + "/cache");
-  const FileStamp stamp = *(*fs.Open(path))->Stamp();
-  index.Record(path, stamp, index.Now(), {1, 2});
-  EXPECT_EQ(index.Find(path, stamp), std::nullopt);
 }
 
 }  // namespace

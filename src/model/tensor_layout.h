@@ -15,7 +15,8 @@ namespace tandem {
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
 // What one rank holds. Projections into heads or feed-forward units are split by outputs, those out
-// of them by inputs, so that a layer needs two sums over ranks (after attn_output and ffn_down).
+// of them by inputs, so that a layer needs two sums over ranks (after attn_output and ffn_down). A
+// bias, a vector of outputs, is split as its columns; norms are whole.
 enum class TensorSplit : uint8_t { kWhole, kRows, kColumns };
 
 struct TensorSpec {

@@ -1,4 +1,4 @@
-// What: for tests: a small Llama model with random weights as a GGUF file in memory.
+// What: for tests: a small model of any family with random weights as a GGUF file in memory.
 // Not here: models with known answers (tests/golden).
 // Threads: pure functions.
 #pragma once
@@ -14,6 +14,7 @@
 namespace tandem {
 
 struct TestModelOptions {
+  std::string architecture = "llama";
   uint32_t layers = 2;
   uint32_t hidden = 64;
   uint32_t heads = 4;
@@ -46,23 +47,25 @@ inline std::string RandomTensor(SplitMix64& rng, DType dtype, uint64_t n) {
 // The writer, before Build, so that a test can add to it.
 inline GgufTestWriter TestModelWriter(const TestModelOptions& o = {}) {
   GgufTestWriter w;
-  w.AddString("general.architecture", "llama");
+  const std::string& arch = o.architecture;
+  w.AddString("general.architecture", arch);
   w.AddString("general.name", "Test");
-  w.AddInt("llama.block_count", o.layers);
-  w.AddInt("llama.context_length", 256);
-  w.AddInt("llama.embedding_length", o.hidden);
-  w.AddInt("llama.feed_forward_length", o.ffn);
-  w.AddInt("llama.attention.head_count", o.heads);
-  w.AddInt("llama.attention.head_count_kv", o.kv_heads);
-  w.AddFloat("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  w.AddInt(arch + ".block_count", o.layers);
+  w.AddInt(arch + ".context_length", 256);
+  w.AddInt(arch + ".embedding_length", o.hidden);
+  w.AddInt(arch + ".feed_forward_length", o.ffn);
+  w.AddInt(arch + ".attention.head_count", o.heads);
+  w.AddInt(arch + ".attention.head_count_kv", o.kv_heads);
+  w.AddFloat(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   SplitMix64 rng(o.seed);
   const auto matrix = [&](std::string name, uint64_t rows, uint64_t cols, DType dtype) {
     w.AddTensor(std::move(name), {cols, rows}, GgmlTypeOf(dtype),
                 RandomTensor(rng, dtype, rows * cols));
   };
-  const auto vector = [&](std::string name) {
-    w.AddTensor(std::move(name), {o.hidden}, 0, RandomTensor(rng, DType::kF32, o.hidden));
+  const auto vector_of = [&](std::string name, uint64_t length) {
+    w.AddTensor(std::move(name), {length}, 0, RandomTensor(rng, DType::kF32, length));
   };
+  const auto vector = [&](std::string name) { vector_of(std::move(name), o.hidden); };
   const uint64_t kv_dim = uint64_t{o.hidden} / o.heads * o.kv_heads;
   matrix("token_embd.weight", o.vocab, o.hidden, o.embedding);
   for (uint32_t layer = 0; layer < o.layers; ++layer) {
@@ -71,6 +74,15 @@ inline GgufTestWriter TestModelWriter(const TestModelOptions& o = {}) {
     matrix(blk + "attn_q.weight", o.hidden, o.hidden, o.matrices);
     matrix(blk + "attn_k.weight", kv_dim, o.hidden, o.matrices);
     matrix(blk + "attn_v.weight", kv_dim, o.hidden, o.matrices);
+    if (arch == "qwen2") {
+      vector_of(blk + "attn_q.bias", o.hidden);
+      vector_of(blk + "attn_k.bias", kv_dim);
+      vector_of(blk + "attn_v.bias", kv_dim);
+    }
+    if (arch == "qwen3") {
+      vector_of(blk + "attn_q_norm.weight", o.hidden / o.heads);
+      vector_of(blk + "attn_k_norm.weight", o.hidden / o.heads);
+    }
     matrix(blk + "attn_output.weight", o.hidden, o.hidden, o.matrices);
     vector(blk + "ffn_norm.weight");
     matrix(blk + "ffn_gate.weight", o.ffn, o.hidden, o.matrices);

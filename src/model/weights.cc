@@ -32,26 +32,26 @@ ModelWeights::ModelWeights(WeightPlan plan) : plan_(std::move(plan)) {
   });
 }
 
-Result<std::unique_ptr<ModelWeights>> ModelWeights::Open(FileSystem& fs, const GgufFile& file,
-                                                         const ModelSpec& spec,
+Result<std::unique_ptr<ModelWeights>> ModelWeights::Open(FileSystem& fs, const ModelSource& source,
                                                          const WeightsOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(WeightPlan plan, PlanWeights(file, spec, options.shard));
+  TANDEM_ASSIGN_OR_RETURN(WeightPlan plan, PlanWeights(source, options.shard));
   std::unique_ptr<ModelWeights> weights(new ModelWeights(std::move(plan)));
   if (options.use_cache) {
-    TANDEM_RETURN_IF_ERROR(weights->UseCache(fs, file, spec, options));
+    TANDEM_RETURN_IF_ERROR(weights->UseCache(fs, source, options));
   }
   if (weights->bytes_.empty()) {
-    TANDEM_RETURN_IF_ERROR(weights->PackIntoMemory(file, options));
+    TANDEM_RETURN_IF_ERROR(weights->PackIntoMemory(source, options));
   }
-  for (WeightEntry& entry : weights->plan_.entries) entry.source = nullptr;  // `file` may go
+  for (WeightEntry& entry : weights->plan_.entries) entry.source = nullptr;  // it may go
   return weights;
 }
 
-Status ModelWeights::UseCache(FileSystem& fs, const GgufFile& file, const ModelSpec& spec,
+Status ModelWeights::UseCache(FileSystem& fs, const ModelSource& source,
                               const WeightsOptions& options) {
+  const Hash128 identity = source.spec().identity;
   TANDEM_CHECK(!options.cache_dir.empty());
-  TANDEM_CHECK(!(spec.identity == Hash128()));
-  WeightsCache cache(fs, options.cache_dir, spec.identity, options.shard, plan_);
+  TANDEM_CHECK(!(identity == Hash128()));
+  WeightsCache cache(fs, options.cache_dir, identity, options.shard, plan_);
   Result<MappedFile> mapped = TryCache(cache);
   from_cache_ = mapped.ok();
   if (!mapped.ok()) {
@@ -63,7 +63,7 @@ Status ModelWeights::UseCache(FileSystem& fs, const GgufFile& file, const ModelS
       from_cache_ = mapped.ok();
       if (!mapped.ok()) {
         status = cache.Build(
-            lock->get(), [&](const WeightSink& sink) { return Fill(file, options, sink); },
+            lock->get(), [&](const WeightSink& sink) { return Fill(source, options, sink); },
             &cache_failed);
         if (!status.ok() && !cache_failed) return status;
         if (status.ok()) {
@@ -87,12 +87,12 @@ Status ModelWeights::UseCache(FileSystem& fs, const GgufFile& file, const ModelS
   return OkStatus();
 }
 
-Status ModelWeights::PackIntoMemory(const GgufFile& file, const WeightsOptions& options) {
+Status ModelWeights::PackIntoMemory(const ModelSource& source, const WeightsOptions& options) {
   Result<MemoryRegion> memory = MemoryRegion::Allocate(plan_.total_bytes);
   if (!memory.ok()) return memory.status().WithContext("packing the weights");
   memory_ = std::move(memory).value();
   std::span<std::byte> room = memory_.bytes();
-  TANDEM_RETURN_IF_ERROR(Fill(file, options, [&room](std::span<const std::byte> bytes) {
+  TANDEM_RETURN_IF_ERROR(Fill(source, options, [&room](std::span<const std::byte> bytes) {
     std::memcpy(room.data(), bytes.data(), bytes.size());
     room = room.subspan(bytes.size());
     return OkStatus();
@@ -101,7 +101,7 @@ Status ModelWeights::PackIntoMemory(const GgufFile& file, const WeightsOptions& 
   return OkStatus();
 }
 
-Status ModelWeights::Fill(const GgufFile& file, const WeightsOptions& options,
+Status ModelWeights::Fill(const ModelSource& source, const WeightsOptions& options,
                           const WeightSink& sink) const {
   constexpr int64_t kReportBytes = 1 << 20;
   int64_t done = 0;
@@ -115,8 +115,8 @@ Status ModelWeights::Fill(const GgufFile& file, const WeightsOptions& options,
     }
     return OkStatus();
   };
-  TANDEM_RETURN_IF_ERROR(WriteWeights(file, plan_, counting));
-  return file.CheckUnchanged();
+  TANDEM_RETURN_IF_ERROR(WriteWeights(source, plan_, counting));
+  return source.CheckUnchanged();
 }
 
 const WeightEntry* ModelWeights::Find(std::string_view name, TensorKind kind) const {

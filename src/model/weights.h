@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,17 +17,14 @@
 #include <vector>
 
 #include "base/status.h"
-#include "core/model_spec.h"
 #include "kernels/packed_matrix.h"
+#include "model/model_source.h"
 #include "model/weights_plan.h"
 #include "os/file.h"
 #include "os/memory.h"
 #include "tensor/state_group.h"
 
 namespace tandem {
-
-// Called now and then by long work, on the thread that does it, with done <= total in bytes.
-using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct WeightsOptions {
   std::string cache_dir;  // as UserCacheDir(); must not be empty with use_cache
@@ -42,13 +38,12 @@ struct WeightsOptions {
 
 class ModelWeights {
  public:
-  // Requires `spec` from LoadModelSpec(file) (without the cache, SpecFromGguf will do). A damaged
-  // cache is packed anew; one that cannot be written (disk full, no permission) is replaced by
-  // memory; both are logged. Fails on shapes that the shards do not divide, types without a packed
-  // layout (UNIMPLEMENTED, by name), a file that ends early or changes while it is read, and when
-  // memory runs out. `file` may go once this has returned.
-  static Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, const GgufFile& file,
-                                                    const ModelSpec& spec,
+  // With the cache, requires that source.Identify has succeeded. A damaged cache is packed anew;
+  // one that cannot be written (disk full, no permission) is replaced by memory; both are logged.
+  // Fails on shapes that the shards do not divide, types without a packed layout (UNIMPLEMENTED, by
+  // name), a file that ends early or changes while it is read, and when memory runs out. `source`
+  // may go once this has returned.
+  static Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, const ModelSource& source,
                                                     const WeightsOptions& options);
   ModelWeights(const ModelWeights&) = delete;
   ModelWeights& operator=(const ModelWeights&) = delete;
@@ -68,10 +63,10 @@ class ModelWeights {
  private:
   explicit ModelWeights(WeightPlan plan);
   // Leaves bytes_ empty when the cache cannot be used.
-  Status UseCache(FileSystem& fs, const GgufFile& file, const ModelSpec& spec,
-                  const WeightsOptions& options);
-  Status PackIntoMemory(const GgufFile& file, const WeightsOptions& options);
-  Status Fill(const GgufFile& file, const WeightsOptions& options, const WeightSink& sink) const;
+  Status UseCache(FileSystem& fs, const ModelSource& source, const WeightsOptions& options);
+  Status PackIntoMemory(const ModelSource& source, const WeightsOptions& options);
+  Status Fill(const ModelSource& source, const WeightsOptions& options,
+              const WeightSink& sink) const;
   // The entry of this name and kind, or null.
   const WeightEntry* Find(std::string_view name, TensorKind kind) const;
 

@@ -31,21 +31,22 @@ Status Divide(const TensorSpec& tensor, int64_t whole, int64_t unit, Shard shard
   return OkStatus();
 }
 
-Result<WeightEntry> PlanTensor(const GgufFile& file, const TensorSpec& tensor, Shard shard) {
+Result<WeightEntry> PlanTensor(const ModelSource& source, const TensorSpec& tensor, Shard shard) {
   WeightEntry entry;
   entry.name = tensor.name;
   entry.kind = tensor.kind;
-  entry.source = file.FindTensor(tensor.name);
-  TANDEM_CHECK(entry.source != nullptr && entry.source->type != nullptr);
-  TANDEM_CHECK(entry.source->type->dtype.has_value());
-  const DType dtype = *entry.source->type->dtype;
+  entry.source = source.FindTensor(tensor.name);
+  TANDEM_CHECK(entry.source != nullptr);
+  const DType dtype = entry.source->dtype;
   int64_t rows = tensor.rows;
   int64_t cols = tensor.cols;
   if (tensor.split == TensorSplit::kRows) {
     TANDEM_RETURN_IF_ERROR(Divide(tensor, tensor.rows, 1, shard, &entry.first_row, &rows));
   } else if (tensor.split == TensorSplit::kColumns) {
-    TANDEM_RETURN_IF_ERROR(
-        Divide(tensor, tensor.cols, InfoOf(dtype).block_elements, shard, &entry.first_col, &cols));
+    // A vector is decoded before it is split.
+    const bool vector = tensor.kind == TensorKind::kVector;
+    const int64_t unit = vector ? 1 : InfoOf(dtype).block_elements;
+    TANDEM_RETURN_IF_ERROR(Divide(tensor, tensor.cols, unit, shard, &entry.first_col, &cols));
   }
   entry.rows = static_cast<int32_t>(rows);
   entry.cols = static_cast<int32_t>(cols);
@@ -62,7 +63,7 @@ Result<WeightEntry> PlanTensor(const GgufFile& file, const TensorSpec& tensor, S
 
 class Writer {
  public:
-  Writer(const GgufFile& file, const WeightSink& sink) : file_(file), sink_(sink) {}
+  Writer(const ModelSource& source, const WeightSink& sink) : source_(source), sink_(sink) {}
 
   Status Write(const WeightEntry& entry) {
     TANDEM_RETURN_IF_ERROR(PadTo(entry.offset));
@@ -87,17 +88,18 @@ class Writer {
   }
 
   Status WriteVector(const WeightEntry& entry) {
-    const GgufTensor& source = *entry.source;
-    rows_.resize(static_cast<size_t>(source.bytes));
-    TANDEM_RETURN_IF_ERROR(file_.ReadTensor(source, 0, rows_));
-    std::vector<float> values(static_cast<size_t>(entry.cols));
-    DequantizeRow(*source.type->dtype, rows_.data(), entry.cols, values.data());
-    return Put(std::as_bytes(std::span(values)));
+    const SourceTensor& tensor = *entry.source;
+    rows_.resize(static_cast<size_t>(tensor.bytes));
+    TANDEM_RETURN_IF_ERROR(source_.ReadTensor(tensor, 0, rows_));
+    std::vector<float> values(static_cast<size_t>(tensor.cols));
+    DequantizeRow(tensor.dtype, rows_.data(), tensor.cols, values.data());
+    return Put(std::as_bytes(std::span(values).subspan(static_cast<size_t>(entry.first_col),
+                                                       static_cast<size_t>(entry.cols))));
   }
 
   // Some groups of rows at a time: read whole rows, keep the shard's columns, pack.
   Status WriteMatrix(const WeightEntry& entry) {
-    const int64_t source_row_bytes = BytesOf(entry.dtype, entry.source->dims[0]);
+    const int64_t source_row_bytes = BytesOf(entry.dtype, entry.source->cols);
     const int64_t group_bytes = source_row_bytes * kPackRows;
     const int64_t step = std::max<int64_t>(1, kReadBytes / group_bytes) * kPackRows;
     const int64_t packed_bytes = PackedBytes(entry.dtype, kPackRows, entry.cols);
@@ -105,7 +107,7 @@ class Writer {
       const int64_t count = std::min<int64_t>(step, entry.rows - row);
       rows_.resize(static_cast<size_t>(count * source_row_bytes));
       TANDEM_RETURN_IF_ERROR(
-          file_.ReadTensor(*entry.source, (entry.first_row + row) * source_row_bytes, rows_));
+          source_.ReadTensor(*entry.source, (entry.first_row + row) * source_row_bytes, rows_));
       KeepColumns(entry, count, source_row_bytes);
       const TensorView view = {rows_.data(), entry.dtype, Shape::Of(count, entry.cols)};
       const int64_t groups = (count + kPackRows - 1) / kPackRows;
@@ -131,7 +133,7 @@ class Writer {
     }
   }
 
-  const GgufFile& file_;
+  const ModelSource& source_;
   const WeightSink& sink_;
   int64_t written_ = 0;
   std::vector<std::byte> rows_;    // as in the file
@@ -140,11 +142,11 @@ class Writer {
 
 }  // namespace
 
-Result<WeightPlan> PlanWeights(const GgufFile& file, const ModelSpec& spec, Shard shard) {
+Result<WeightPlan> PlanWeights(const ModelSource& source, Shard shard) {
   TANDEM_CHECK(shard.world >= 1 && shard.rank >= 0 && shard.rank < shard.world);
   WeightPlan plan;
-  for (const TensorSpec& tensor : TensorsOf(spec)) {
-    TANDEM_ASSIGN_OR_RETURN(WeightEntry entry, PlanTensor(file, tensor, shard));
+  for (const TensorSpec& tensor : TensorsOf(source.spec())) {
+    TANDEM_ASSIGN_OR_RETURN(WeightEntry entry, PlanTensor(source, tensor, shard));
     entry.offset = plan.total_bytes;
     plan.total_bytes = AlignUp(entry.offset + entry.bytes);
     plan.entries.push_back(std::move(entry));
@@ -152,8 +154,8 @@ Result<WeightPlan> PlanWeights(const GgufFile& file, const ModelSpec& spec, Shar
   return plan;
 }
 
-Status WriteWeights(const GgufFile& file, const WeightPlan& plan, const WeightSink& sink) {
-  Writer writer(file, sink);
+Status WriteWeights(const ModelSource& source, const WeightPlan& plan, const WeightSink& sink) {
+  Writer writer(source, sink);
   for (const WeightEntry& entry : plan.entries) TANDEM_RETURN_IF_ERROR(writer.Write(entry));
   return writer.PadTo(plan.total_bytes);
 }

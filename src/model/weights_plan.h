@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 #include "core/model_spec.h"
-#include "model/gguf.h"
+#include "model/model_source.h"
 #include "model/tensor_layout.h"
 #include "tensor/state_group.h"
 
@@ -34,8 +34,8 @@ struct WeightEntry {
   int64_t offset = 0;  // from the start of the weights
   int64_t bytes = 0;
 
-  const GgufTensor* source = nullptr;  // of the whole tensor
-  int64_t first_row = 0;               // of this shard in the source
+  const SourceTensor* source = nullptr;  // of the whole tensor
+  int64_t first_row = 0;                 // of this shard in the source
   int64_t first_col = 0;
 };
 
@@ -44,15 +44,14 @@ struct WeightPlan {
   int64_t total_bytes = 0;  // multiple of kWeightAlignment
 };
 
-// Requires `spec` from SpecFromGguf(file); the plan points into `file`. INVALID_ARGUMENT when the
-// shards do not divide a tensor (by whole blocks), UNIMPLEMENTED for a type without a packed
-// layout.
-Result<WeightPlan> PlanWeights(const GgufFile& file, const ModelSpec& spec, Shard shard);
+// The plan points into `source`. INVALID_ARGUMENT when the shards do not divide a tensor (by whole
+// blocks), UNIMPLEMENTED for a type without a packed layout.
+Result<WeightPlan> PlanWeights(const ModelSource& source, Shard shard);
 
 // Takes the weights' bytes from first to last.
 using WeightSink = std::function<Status(std::span<const std::byte> bytes)>;
 
 // Stops at the first failure of reading or of the sink and returns it. Holds a few MiB.
-Status WriteWeights(const GgufFile& file, const WeightPlan& plan, const WeightSink& sink);
+Status WriteWeights(const ModelSource& source, const WeightPlan& plan, const WeightSink& sink);
 
 }  // namespace tandem

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/log.h"
-#include "model/spec_from_gguf.h"
 #include "model/test_model.h"
 #include "model/weights_cache.h"
 #include "os/fault_file_system.h"
@@ -34,11 +33,9 @@ struct Fixture {
   }
   Result<std::unique_ptr<ModelWeights>> Open(FileSystem& fs, WeightsOptions options = {}) const {
     if (options.use_cache) options.cache_dir = cache;
-    auto file = GgufFile::Open(fs, path);
-    if (!file.ok()) return file.status();
-    const auto spec = LoadModelSpec(fs, *file, options.use_cache ? cache : "");
-    if (!spec.ok()) return spec.status();
-    return ModelWeights::Open(fs, *file, *spec, options);
+    TANDEM_ASSIGN_OR_RETURN(const auto source, ModelSource::Open(fs, path));
+    if (options.use_cache) TANDEM_RETURN_IF_ERROR(source->Identify(cache));
+    return ModelWeights::Open(fs, *source, options);
   }
   std::unique_ptr<ModelWeights> MustOpen(FileSystem& fs, WeightsOptions options = {}) const {
     auto weights = Open(fs, std::move(options));
@@ -203,6 +200,37 @@ TEST(ModelWeights, ShardsAreRowsOrColumnsOfTheWhole) {
     }
     for (const char* name : {"token_embd.weight", "output.weight"}) {
       EXPECT_EQ(PackedValues(*weights->Matrix(name)), SourceValues(*file, name));
+    }
+  }
+}
+
+TEST(ModelWeights, ShardsHaveTheirOwnBiasesAndAllHeadNorms) {
+  for (const char* architecture : {"qwen2", "qwen3"}) {
+    const Fixture fixture({.architecture = architecture});
+    const auto file = GgufFile::Open(RealFileSystem(), fixture.path);
+    ASSERT_TRUE(file.ok());
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const auto weights =
+          fixture.MustOpen(RealFileSystem(), {.use_cache = false, .shard = {rank, 2}});
+      ASSERT_NE(weights, nullptr);
+      const auto values = [&](const std::string& name) {
+        const auto part = weights->Vector(name);
+        EXPECT_TRUE(part.ok()) << part.status().ToString();
+        return std::vector<float>(part->begin(), part->end());
+      };
+      for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
+        if (architecture != std::string_view("qwen2")) continue;
+        const std::string full = fmt::format("blk.1.{}.bias", name);
+        const std::vector<float> all = SourceValues(*file, full);
+        const auto half = static_cast<std::ptrdiff_t>(all.size() / 2);
+        EXPECT_EQ(values(full),
+                  std::vector<float>(all.begin() + rank * half, all.begin() + (rank + 1) * half))
+            << full;
+      }
+      for (const char* name : {"blk.1.attn_q_norm.weight", "blk.1.attn_k_norm.weight"}) {
+        if (architecture != std::string_view("qwen3")) continue;
+        EXPECT_EQ(values(name), SourceValues(*file, name)) << name;
+      }
     }
   }
 }

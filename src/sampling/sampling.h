@@ -2,8 +2,8 @@
 // Not here: when a request ends; penalties and masks.
 // Threads: as the stream.
 // Invariants: a row's token depends on its logits, its parameters, its sample index and its
-//   position only. Greedy takes the lowest id among equal maxima. NaN logits are never chosen
-//   unless all are NaN (then token 0).
+//   position only. Ids from num_choices on do not exist, whatever their logits. Greedy takes the
+//   lowest id among equal maxima. NaN logits are never chosen unless all are NaN (then token 0).
 // Based on: nucleus sampling (Holtzman et al., 1904.09751). Order: temperature, top-k, top-p;
 //   random numbers from base/rng.h.
 #pragma once
@@ -27,6 +27,7 @@ struct SampleRow {
 struct SampleArgs {
   const float* logits = nullptr;  // [.., vocab_size]
   int32_t vocab_size = 0;
+  int32_t num_choices = 0;          // only ids below it are chosen; 1 .. vocab_size
   const SampleRow* rows = nullptr;  // [num_rows], unchanged until the step has finished
   int32_t num_rows = 0;
   int32_t* out = nullptr;

@@ -22,13 +22,16 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 class SamplingTest : public testing::Test {
  protected:
   // One token for each parameter set, all from the same logits.
-  std::vector<int32_t> Sample(const std::vector<float>& logits, std::vector<SampleRow> rows) {
+  std::vector<int32_t> Sample(const std::vector<float>& logits, std::vector<SampleRow> rows,
+                              int32_t num_choices = 0) {
+    if (num_choices == 0) num_choices = static_cast<int32_t>(logits.size());
     for (size_t i = 0; i < rows.size(); ++i) rows[i].out_index = static_cast<int32_t>(i);
     std::vector<int32_t> out(rows.size(), -1);
     std::vector<std::byte> scratch(
         SampleScratchBytes(static_cast<int32_t>(logits.size()), static_cast<int32_t>(rows.size())));
-    SampleRows(*stream_, {logits.data(), static_cast<int32_t>(logits.size()), rows.data(),
-                          static_cast<int32_t>(rows.size()), out.data(), scratch.data()});
+    SampleRows(*stream_,
+               {logits.data(), static_cast<int32_t>(logits.size()), num_choices, rows.data(),
+                static_cast<int32_t>(rows.size()), out.data(), scratch.data()});
     stream_->Synchronize();
     return out;
   }
@@ -221,6 +224,24 @@ TEST_F(SamplingTest, ARowDependsOnItsOwnInputsAlone) {
   EXPECT_TRUE(differs([](SampleRow& r) { r.position += 1; }));
 }
 
+TEST_F(SamplingTest, IdsBeyondTheChoicesDoNotExist) {
+  constexpr int32_t kChoices = 70;
+  std::vector<float> logits = RandomLogits(4, 100, 2.0f);
+  for (size_t id = kChoices; id < logits.size(); ++id) logits[id] += id % 3 == 0 ? 10.0f : kInf;
+  const std::vector<float> short_row(logits.begin(), logits.begin() + kChoices);
+  std::vector<SampleRow> rows = {{.params = {.temperature = 0}}};
+  for (int i = 0; i < 60; ++i) {
+    rows.push_back({.params = {.temperature = 2.0,
+                               .top_k = i % 3 == 0   ? 0
+                                        : i % 3 == 1 ? 20
+                                                     : 90,
+                               .top_p = i % 2 == 0 ? 1.0 : 0.9,
+                               .seed = 7},
+                    .position = i});
+  }
+  EXPECT_EQ(Sample(logits, rows, kChoices), Sample(short_row, rows));
+}
+
 TEST_F(SamplingTest, RowsReadAndWriteWhereTheySay) {
   // Three rows of logits; the maxima are at 2, 0 and 1.
   const std::vector<float> logits = {0, 0, 1, 1, 0, 0, 0, 1, 0};
@@ -230,7 +251,7 @@ TEST_F(SamplingTest, RowsReadAndWriteWhereTheySay) {
       {.params = greedy, .logits_row = 0, .out_index = 1},
   };
   std::vector<int32_t> out(5, -1);
-  SampleRows(*stream_, {logits.data(), 3, rows.data(), 2, out.data(), nullptr});
+  SampleRows(*stream_, {logits.data(), 3, 3, rows.data(), 2, out.data(), nullptr});
   stream_->Synchronize();
   EXPECT_EQ(out, (std::vector<int32_t>{-1, 2, -1, -1, 1}));
 }

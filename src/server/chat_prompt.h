@@ -3,19 +3,16 @@
 //   speak as another.
 // Not here: the template language and the tokenizer (text/).
 // Threads: immutable; Encode from any thread.
-// Cost: rendering and tokenising, linear in the conversation; one look per byte for control words
-//   in messages.
+// Cost: rendering and tokenising, linear in the conversation.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "text/special_tokens.h"
 
 namespace tandem {
 
@@ -37,13 +34,8 @@ class ChatPrompt {
   Result<std::vector<TokenId>> Encode(std::span<const ChatMessage> messages) const;
 
  private:
-  std::string Mask(std::string_view content, std::vector<std::string>& masked) const;
-  std::vector<TokenId> EncodeRendered(std::string_view text,
-                                      std::span<const std::string> masked) const;
-
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::shared_ptr<const ChatTemplate> template_;
-  const SpecialTokens control_;
 };
 
 }  // namespace tandem

@@ -1,9 +1,9 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <tuple>
 
 #include "base/check.h"
@@ -20,11 +20,11 @@ std::string Quoted(std::string_view text) {
   return out + (text.size() > 60 ? "...'" : "'");
 }
 
-struct Resolved {
-  int32_t left, right, merged;
+struct Parts {
+  int32_t left, right, token;
 };
 
-Result<Resolved> Resolve(std::string_view merge, size_t rank, const TokenIndex& index) {
+Result<Parts> Resolve(std::string_view merge, size_t rank, const TokenIndex& index) {
   const auto error = [&](std::string_view what) {
     return InvalidArgumentError("vocabulary: merge {} {} {}", rank, Quoted(merge), what);
   };
@@ -41,58 +41,106 @@ Result<Resolved> Resolve(std::string_view merge, size_t rank, const TokenIndex& 
   joined += merge.substr(space + 1);
   const auto merged = index.Find(joined);
   if (!merged) return error("makes a text that is not a token");
-  return Resolved{left->value(), right->value(), merged->value()};
+  return Parts{left->value(), right->value(), merged->value()};
+}
+
+// Normal tokens by falling score; equal scores get equal ranks.
+Result<std::vector<std::pair<int32_t, int32_t>>> RankByScore(const Vocabulary& v) {
+  std::vector<std::pair<int32_t, int32_t>> ranked;  // token, rank
+  for (size_t t = 0; t < v.tokens.size(); ++t) {
+    if (v.type(t) != TokenType::kNormal || v.tokens[t].size() > BpeMerger::kMaxScoredBytes) continue;
+    if (std::isnan(v.scores[t])) {
+      return InvalidArgumentError("vocabulary: the score of token {} is not a number", t);
+    }
+    ranked.emplace_back(static_cast<int32_t>(t), 0);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [&v](const auto& a, const auto& b) {
+    return v.scores[static_cast<size_t>(a.first)] > v.scores[static_cast<size_t>(b.first)];
+  });
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    const bool equal = v.scores[static_cast<size_t>(ranked[i].first)] ==
+                       v.scores[static_cast<size_t>(ranked[i - 1].first)];
+    ranked[i].second = ranked[i - 1].second + (equal ? 0 : 1);
+  }
+  return ranked;
 }
 
 }  // namespace
 
 Result<BpeMerger> BpeMerger::Create(const std::vector<std::string>& merges, const TokenIndex& index,
                                     size_t vocab_size) {
-  BpeMerger merger;
-  merger.merges_.reserve(merges.size());
+  std::vector<Resolved> resolved;
+  resolved.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Result<Resolved> merge = Resolve(merges[rank], rank, index);
+    const Result<Parts> merge = Resolve(merges[rank], rank, index);
     if (!merge.ok()) return merge.status();
-    merger.merges_.push_back({merge->left, merge->right, merge->merged});
+    resolved.push_back({merge->left, merge->right, static_cast<int32_t>(rank), merge->token});
   }
-  std::vector<int32_t> order(merges.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto key = [&merger](int32_t rank) {
-    return std::tuple(merger.merges_[rank].left, merger.merges_[rank].right, rank);
+  return FromMerges(std::move(resolved), vocab_size);
+}
+
+Result<BpeMerger> BpeMerger::CreateFromScores(const Vocabulary& vocabulary,
+                                              const TokenIndex& index) {
+  TANDEM_CHECK_EQ(vocabulary.scores.size(), vocabulary.tokens.size());
+  const auto ranked = RankByScore(vocabulary);
+  if (!ranked.ok()) return ranked.status();
+  std::vector<Resolved> resolved;
+  const auto find = [&](std::string_view text) -> std::optional<int32_t> {
+    const auto id = index.Find(text);
+    if (!id || vocabulary.type(static_cast<size_t>(id->value())) != TokenType::kNormal) return {};
+    return id->value();
   };
-  std::sort(order.begin(), order.end(), [&key](int32_t a, int32_t b) { return key(a) < key(b); });
-  merger.first_rule_.assign(vocab_size + 1, 0);
-  merger.rules_.reserve(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Merged& m = merger.merges_[order[i]];
-    if (i > 0) {
-      const Merged& before = merger.merges_[order[i - 1]];
-      if (before.left == m.left && before.right == m.right) {
-        return InvalidArgumentError("vocabulary: merges {} and {} are the same pair", order[i - 1],
-                                    order[i]);
+  for (const auto& [token, rank] : *ranked) {
+    const std::string_view text = vocabulary.tokens[static_cast<size_t>(token)];
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      if ((static_cast<uint8_t>(text[cut]) & 0xC0) == 0x80) continue;  // inside a character
+      const auto left = find(text.substr(0, cut));
+      if (!left) continue;
+      const auto right = find(text.substr(cut));
+      if (!right) continue;
+      if (resolved.size() == kMaxMerges) {
+        return OutOfRangeError("vocabulary: the scores describe more than {} merges", kMaxMerges);
       }
+      resolved.push_back({*left, *right, rank, token});
     }
-    merger.rules_.push_back({m.right, order[i]});
-    ++merger.first_rule_[m.left + 1];
+  }
+  return FromMerges(std::move(resolved), vocabulary.tokens.size());
+}
+
+Result<BpeMerger> BpeMerger::FromMerges(std::vector<Resolved> merges, size_t vocab_size) {
+  std::sort(merges.begin(), merges.end(), [](const Resolved& a, const Resolved& b) {
+    return std::tie(a.left, a.right, a.rank) < std::tie(b.left, b.right, b.rank);
+  });
+  BpeMerger merger;
+  merger.first_rule_.assign(vocab_size + 1, 0);
+  merger.rules_.reserve(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Resolved& m = merges[i];
+    if (i > 0 && merges[i - 1].left == m.left && merges[i - 1].right == m.right) {
+      return InvalidArgumentError("vocabulary: merges {} and {} are the same pair",
+                                  merges[i - 1].rank, m.rank);
+    }
+    merger.rules_.push_back({m.right, m.rank, m.token});
+    ++merger.first_rule_[static_cast<size_t>(m.left) + 1];
   }
   for (size_t t = 0; t < vocab_size; ++t) merger.first_rule_[t + 1] += merger.first_rule_[t];
   return merger;
 }
 
-int32_t BpeMerger::FindRank(int32_t left, int32_t right) const {
+const BpeMerger::Rule* BpeMerger::FindRule(int32_t left, int32_t right) const {
   const Rule* const first = rules_.data() + first_rule_[left];
   const Rule* const last = rules_.data() + first_rule_[left + 1];
   const Rule* const rule = std::lower_bound(
       first, last, right, [](const Rule& r, int32_t token) { return r.right < token; });
-  return rule == last || rule->right != right ? kNone : rule->rank;
+  return rule == last || rule->right != right ? nullptr : rule;
 }
 
 bool BpeMerger::QueuePair(Scratch& scratch, int32_t left) const {
   const Scratch::Node& l = scratch.nodes[left];
   if (l.next == kNone) return false;
-  const int32_t rank = FindRank(l.token, scratch.nodes[l.next].token);
-  if (rank == kNone) return false;
-  scratch.queue.push_back((static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(left));
+  const Rule* const rule = FindRule(l.token, scratch.nodes[l.next].token);
+  if (rule == nullptr) return false;
+  scratch.queue.push_back((static_cast<uint64_t>(rule->rank) << 32) | static_cast<uint32_t>(left));
   return true;
 }
 
@@ -117,14 +165,16 @@ void BpeMerger::Merge(Scratch& scratch, std::vector<TokenId>& out) const {
   while (!queue.empty()) {
     std::pop_heap(queue.begin(), queue.end(), kLater);
     const int32_t at = static_cast<int32_t>(static_cast<uint32_t>(queue.back()));
-    const Merged& merge = merges_[queue.back() >> 32];
+    const int32_t rank = static_cast<int32_t>(queue.back() >> 32);
     queue.pop_back();
-    // Stale when either side has been merged since: a swallowed node's token is kNone.
+    // Stale when either side has been merged since (a swallowed node's token is kNone) and the pair
+    // that stands there now has another rank.
     Scratch::Node& left = nodes[at];
-    if (left.token != merge.left || left.next == kNone) continue;
+    if (left.token == kNone || left.next == kNone) continue;
     Scratch::Node& right = nodes[left.next];
-    if (right.token != merge.right) continue;
-    left.token = merge.token;
+    const Rule* const rule = FindRule(left.token, right.token);
+    if (rule == nullptr || rule->rank != rank) continue;
+    left.token = rule->token;
     right.token = kNone;
     left.next = right.next;
     if (left.next != kNone) nodes[left.next].previous = at;

@@ -30,7 +30,17 @@ std::string Utf8Assembler::Flush() {
 
 std::string IncrementalDetokenizer::Append(TokenId token, bool skip_special) {
   if (skip_special && tokenizer_->IsControl(token)) return {};
-  return assembler_.Append(tokenizer_->TokenBytes(token));
+  std::string_view bytes = tokenizer_->TokenBytes(token);
+  if (at_start_ && !bytes.empty()) {
+    at_start_ = false;
+    if (tokenizer_->strips_first_space() && bytes.front() == ' ') bytes.remove_prefix(1);
+  }
+  return assembler_.Append(bytes);
+}
+
+std::string IncrementalDetokenizer::Flush() {
+  at_start_ = true;
+  return assembler_.Flush();
 }
 
 }  // namespace tandem

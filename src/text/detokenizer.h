@@ -4,6 +4,8 @@
 // Invariants: the concatenation of all returned texts equals decoding all the tokens' bytes at once
 //   with damaged sequences replaced by U+FFFD (ReplaceInvalidUtf8), however the tokens cut the
 //   characters.
+//   A vocabulary that puts a blank before its text (Tokenizer::strips_first_space) has that one
+//   taken off.
 // Cost: holds back at most 3 bytes.
 #pragma once
 
@@ -38,12 +40,15 @@ class IncrementalDetokenizer {
   // The text that `token` completes. With `skip_special` a control token counts as absent: a
   // character may continue behind it. An id outside the vocabulary adds nothing.
   std::string Append(TokenId token, bool skip_special);
-  std::string Flush() { return assembler_.Flush(); }
+  // At the end of the stream: U+FFFD for a character that was never completed. Ready for a new
+  // stream.
+  std::string Flush();
   size_t pending_bytes() const { return assembler_.pending_bytes(); }
 
  private:
   const Tokenizer* tokenizer_;
   Utf8Assembler assembler_;
+  bool at_start_ = true;
 };
 
 }  // namespace tandem

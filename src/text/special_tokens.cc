@@ -5,26 +5,28 @@
 
 namespace tandem {
 
-SpecialTokens::SpecialTokens(std::vector<std::pair<std::string_view, TokenId>> tokens) {
-  std::sort(tokens.begin(), tokens.end());
+SpecialTokens::SpecialTokens(std::vector<Word> words) {
+  std::sort(words.begin(), words.end(),
+            [](const Word& a, const Word& b) { return a.text < b.text; });
   // Breadth first, so that a node's edges are appended together. Each entry is the range of sorted
-  // tokens that share the node's prefix, and the prefix's length.
+  // words that share the node's prefix, and the prefix's length.
   struct Range {
     size_t begin, end, depth;
   };
-  std::vector<Range> ranges = {{0, tokens.size(), 0}};
+  std::vector<Range> ranges = {{0, words.size(), 0}};
   nodes_.emplace_back();
   for (size_t n = 0; n < ranges.size(); ++n) {
     auto [begin, end, depth] = ranges[n];
-    if (begin < end && tokens[begin].first.size() == depth) {
-      nodes_[n].token = tokens[begin].second.value();
+    if (begin < end && words[begin].text.size() == depth) {
+      nodes_[n].token = words[begin].token.value();
+      nodes_[n].control = words[begin].control;
       ++begin;
     }
     nodes_[n].first_edge = static_cast<int32_t>(edges_.size());
     while (begin < end) {
-      const char byte = tokens[begin].first[depth];
+      const char byte = words[begin].text[depth];
       size_t stop = begin;
-      while (stop < end && tokens[stop].first[depth] == byte) ++stop;
+      while (stop < end && words[stop].text[depth] == byte) ++stop;
       edges_.push_back({static_cast<uint8_t>(byte), static_cast<int32_t>(nodes_.size())});
       ++nodes_[n].edge_count;
       nodes_.emplace_back();
@@ -42,14 +44,21 @@ int32_t SpecialTokens::Child(int32_t node, uint8_t byte) const {
   return it == last ? kNone : it->target;
 }
 
-std::optional<SpecialTokens::Match> SpecialTokens::FindNext(std::string_view text,
-                                                            size_t from) const {
+std::optional<SpecialTokens::Match> SpecialTokens::FindNext(std::string_view text, size_t from,
+                                                            Control control) const {
   if (edges_.empty()) return std::nullopt;
+  auto span = control.data.begin();
   for (size_t begin = from; begin < text.size(); ++begin) {
-    std::optional<Match> longest;
     int32_t node = root_child_[static_cast<uint8_t>(text[begin])];
+    if (node == kNone) continue;
+    while (span != control.data.end() && span->end <= begin) ++span;
+    const size_t data_begin = span != control.data.end() ? span->begin : text.size();
+    std::optional<Match> longest;
     for (size_t end = begin + 1; node != kNone; ++end) {
-      if (nodes_[node].token != kNone) longest = Match{begin, end, TokenId(nodes_[node].token)};
+      const Node& n = nodes_[node];
+      if (n.token != kNone && (!n.control || (control.allowed && end <= data_begin))) {
+        longest = Match{begin, end, TokenId(n.token)};
+      }
       if (end == text.size()) break;
       node = Child(node, static_cast<uint8_t>(text[end]));
     }

@@ -1,5 +1,5 @@
 // What: SpecialTokens: finds literal tokens (control and user-defined) in a text, left-most first
-//   and the longest of those.
+//   and the longest of those; control tokens only where the caller allows them.
 // Not here: what to do with the text between them (tokenizer.h).
 // Threads: immutable after construction.
 // Cost: at most the length of the longest token per position, which vocab.h bounds; positions whose
@@ -10,27 +10,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/ids.h"
+#include "text/marked_text.h"
 
 namespace tandem {
 
 class SpecialTokens {
  public:
+  struct Word {
+    std::string_view text;
+    TokenId token;
+    bool control = false;
+  };
   struct Match {
     size_t begin = 0;
     size_t end = 0;
     TokenId token;
   };
 
-  SpecialTokens() : SpecialTokens(std::vector<std::pair<std::string_view, TokenId>>{}) {}
+  SpecialTokens() : SpecialTokens(std::vector<Word>{}) {}
   // Requires texts that are not empty and all different; they are copied.
-  explicit SpecialTokens(std::vector<std::pair<std::string_view, TokenId>> tokens);
+  explicit SpecialTokens(std::vector<Word> words);
 
-  // The first match that begins at or after `from`.
-  std::optional<Match> FindNext(std::string_view text, size_t from) const;
+  // Where control words count: nowhere, or wherever they share no byte with `data` (spans as
+  // MarkedText has them).
+  struct Control {
+    bool allowed = false;
+    std::span<const ByteSpan> data = {};
+  };
+  // The first match that begins at or after `from`. Spans that end at or before `from` may be left
+  // out.
+  std::optional<Match> FindNext(std::string_view text, size_t from, Control control) const;
 
  private:
   static constexpr int32_t kNone = -1;
@@ -44,6 +58,7 @@ class SpecialTokens {
     int32_t first_edge = 0;
     int32_t edge_count = 0;
     int32_t token = kNone;
+    bool control = false;
   };
   int32_t Child(int32_t node, uint8_t byte) const;
 

@@ -4,7 +4,7 @@
 // Threads: immutable after Create; every method from any thread.
 // Cost: encoding is n log n at worst and near linear on ordinary text; no state grows with use.
 //   Transient memory is about 50 bytes per byte of the longest piece between two borders of the
-//   pre-tokeniser.
+//   pre-tokeniser (for "llama", which has none, of the text).
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "text/bpe.h"
+#include "text/marked_text.h"
 #include "text/pretokenizer.h"
 #include "text/special_tokens.h"
 #include "text/token_index.h"
@@ -48,6 +50,10 @@ class Tokenizer {
   // has none for 21 of the 256, most of which no UTF-8 text contains) yields nothing, as in the
   // reference.
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const;
+  // The same for text in which some bytes are data: with parse_special, control tokens count only
+  // where they share no byte with those. This is how a prompt is encoded (chat_template.h), so that
+  // no user's words become control tokens. In damaged UTF-8 all of it is data.
+  std::vector<TokenId> Encode(const MarkedText& text, const EncodeOptions& options) const;
 
   // The bytes that a token stands for: not necessarily whole characters; empty for an id outside
   // the vocabulary. For control tokens their literal text.
@@ -62,6 +68,9 @@ class Tokenizer {
   // A control or user-defined token by its literal text.
   std::optional<TokenId> FindSpecial(std::string_view text) const;
 
+  // Decoding takes one blank off the start of an answer ("llama" vocabularies put one there).
+  bool strips_first_space() const { return vocabulary_.add_space_prefix; }
+
   size_t vocab_size() const { return vocabulary_.tokens.size(); }
   size_t max_token_bytes() const { return max_token_bytes_; }
   std::optional<TokenId> bos() const { return vocabulary_.bos; }
@@ -69,18 +78,31 @@ class Tokenizer {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
-  Tokenizer(Vocabulary vocabulary, PreTokenizer pretokenizer);
+  Tokenizer(Vocabulary vocabulary, std::optional<PreTokenizer> pretokenizer);
 
   Status Init();
+  void InitTokens();
+  // The bytes that a token of this stored text and type stands for.
+  std::string DecodeStored(const std::string& text, TokenType type) const;
+  bool is_byte_level() const { return pretokenizer_.has_value(); }
+
+  std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options,
+                              std::span<const ByteSpan> data) const;
+  // Text without special tokens.
   void EncodeText(std::string_view text, BpeMerger::Scratch& scratch,
                   std::vector<TokenId>& out) const;
+  void EncodeByteLevelPiece(std::string_view piece, BpeMerger::Scratch& scratch,
+                            std::vector<TokenId>& out) const;
+  void EncodeCharacters(std::string_view text, BpeMerger::Scratch& scratch,
+                        std::vector<TokenId>& out) const;
+  std::optional<TokenId> FindNormal(std::string_view stored) const;
 
   const Vocabulary vocabulary_;
-  const PreTokenizer pretokenizer_;
+  // Of byte-level BPE; none for "llama".
+  const std::optional<PreTokenizer> pretokenizer_;
   TokenIndex index_;
   BpeMerger merger_;
-  SpecialTokens user_defined_;
-  SpecialTokens all_special_;
+  SpecialTokens special_;
   std::vector<TokenId> end_tokens_;
   // Token of each single byte, -1 where there is none.
   std::array<int32_t, 256> byte_tokens_{};

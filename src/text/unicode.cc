@@ -131,6 +131,21 @@ CharClass ClassOf(char32_t code) {
   }
 }
 
+bool IsPunctuation(char32_t code) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsPythonSpace(char32_t code) {
   return ClassOf(code) == CharClass::kSpace || (code >= 0x1C && code <= 0x1F);
 }

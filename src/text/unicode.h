@@ -1,8 +1,7 @@
 // What: UTF-8 and the few Unicode properties that text processing needs: decoding with replacement,
 //   general categories as the tokenizers' regular expressions use them, Python's notion of white
 //   space.
-// Not here: normal forms and case mapping (no caller of this module needs the former yet; the
-//   latter is jinja/casing.h).
+// Not here: normal forms (nfc.h) and case mapping (jinja/strings.h).
 // Threads: pure functions.
 // Cost: category look-ups are one table access; ASCII never leaves this file's own table.
 #pragma once
@@ -43,6 +42,8 @@ enum class CharClass : uint8_t {
   kOther,
 };
 CharClass ClassOf(char32_t code);
+// \p{P}; its characters are kOther.
+bool IsPunctuation(char32_t code);
 
 // Python's str.isspace() for one character: White_Space and the separators U+001C..U+001F.
 bool IsPythonSpace(char32_t code);

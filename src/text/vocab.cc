@@ -63,6 +63,19 @@ Result<TokenType> TokenTypeFromInt(int64_t value) {
   return static_cast<TokenType>(value);
 }
 
+void ApplyGgufConventions(Vocabulary& vocabulary) {
+  const std::string& pre = vocabulary.pre;
+  if (vocabulary.model == "llama") {
+    vocabulary.add_space_prefix = true;
+    vocabulary.add_bos = true;
+  } else if (pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3") {
+    vocabulary.ignore_merges = true;
+    vocabulary.add_bos = true;
+  } else if (pre == "qwen2" || pre == "deepseek-r1-qwen") {
+    vocabulary.normalize_nfc = true;
+  }
+}
+
 Status ValidateVocabulary(const Vocabulary& v) {
   if (v.tokens.empty()) return InvalidArgumentError("vocabulary: no tokens");
   if (v.tokens.size() > kMaxVocabSize) {

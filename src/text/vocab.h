@@ -30,7 +30,8 @@ enum class TokenType : uint8_t {
 Result<TokenType> TokenTypeFromInt(int64_t value);
 
 struct Vocabulary {
-  // Family of the algorithm, in GGUF's words: "gpt2" is byte-level BPE.
+  // Family of the algorithm, in GGUF's words: "gpt2" is byte-level BPE; "llama" is SentencePiece's
+  // BPE over characters, a blank written as U+2581, by `merges` or, without those, by `scores`.
   std::string model;
   // Name of the pre-tokeniser, in GGUF's words: "smollm".
   std::string pre;
@@ -39,7 +40,7 @@ struct Vocabulary {
   std::vector<std::string> tokens;
   // One per token, or empty: all normal.
   std::vector<TokenType> types;
-  // One per token, or empty.
+  // One per token, or empty; higher scores merge first.
   std::vector<float> scores;
   // "left right" in stored text; the index is the rank, low ranks merge first.
   std::vector<std::string> merges;
@@ -53,6 +54,12 @@ struct Vocabulary {
   // Whether encoding with `add_special` puts `bos` first and `eos` last.
   bool add_bos = false;
   bool add_eos = false;
+  // A piece of the pre-tokeniser that is a token as a whole becomes that token, whatever the merges.
+  bool ignore_merges = false;
+  // Text is brought into Unicode's normal form C first.
+  bool normalize_nfc = false;
+  // "llama" only: a blank is put before each stretch of text, and decoding takes the first off.
+  bool add_space_prefix = false;
   // Jinja source; empty where the model has none.
   std::string chat_template;
 
@@ -70,6 +77,14 @@ inline constexpr size_t kMaxSpecialTokenBytes = 512;
 // Stored bytes of all control and user-defined tokens together; their trie takes about 50 times as
 // much.
 inline constexpr size_t kMaxSpecialBytes = size_t{1} << 20;
+
+// Sets what GGUF leaves to the names of model and pre-tokeniser, as its readers know them:
+//   llama-bpe, llama3   ignore_merges; add_bos
+//   qwen2 and the like  normalize_nfc: those models' own tokenizer.json says so, and their training
+//                       text was normalised, though other GGUF readers omit it
+//   model "llama"       add_space_prefix; add_bos
+// To be called before the file's own keys are read, which may then overrule.
+void ApplyGgufConventions(Vocabulary& vocabulary);
 
 // What holds for every kind of vocabulary: at least one token, sizes within the limits above,
 // tokens not empty and all different, parallel arrays of equal length, ids inside the vocabulary, a

@@ -77,6 +77,22 @@ TEST(BitIdentity, TinyQuantisedModelFast) {
   ExpectSameBits({GoldenPath("tiny_c.gguf"), 512, 60, 40}, Numerics::kFast);
 }
 
+TEST(BitIdentity, TinyScaledRopeExact) {
+  ExpectSameBits({GoldenPath("tiny_d.gguf"), 320, 60, 40}, Numerics::kExact);
+}
+TEST(BitIdentity, TinyQwen2Exact) {
+  ExpectSameBits({GoldenPath("tiny_f.gguf"), 320, 60, 40}, Numerics::kExact);
+}
+TEST(BitIdentity, TinyQwen2Fast) {
+  ExpectSameBits({GoldenPath("tiny_e.gguf"), 320, 60, 40}, Numerics::kFast);
+}
+TEST(BitIdentity, TinyQwen3Exact) {
+  ExpectSameBits({GoldenPath("tiny_g.gguf"), 336, 60, 40}, Numerics::kExact);
+}
+TEST(BitIdentity, TinyQuantisedQwen3Fast) {
+  ExpectSameBits({GoldenPath("tiny_h.gguf"), 320, 60, 40}, Numerics::kFast);
+}
+
 class SmolLm2 : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-"""Writes the tiny Llama models (tiny_*.gguf) and their golden logits (tiny_*.f32, tiny_*.json).
+"""Writes the tiny models (tiny_*.gguf) and their golden logits (tiny_*.f32, tiny_*.json).
 
   python make_goldens.py            write everything
   python make_goldens.py --check    recompute and compare with what is committed
@@ -23,33 +23,75 @@ MODELS = {
     # Quantised like SmolLM2: Q4_1 rows, Q8_0 tied embeddings; rows of 4, 5 and 10 blocks.
     "tiny_c": dict(seed=33, hidden=160, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=320, vocab=512, theta=1e5,
                    eps=1e-5, tied=True, quant="Q4_1", tokens=80),
+    # Llama-3.1's rope scaling; the prompt is longer than the original context, and wavelengths lie in all three regimes.
+    "tiny_d": dict(seed=44, hidden=64, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=128, vocab=320, theta=1e4,
+                   eps=1e-5, tied=False, quant=None, tokens=120,
+                   llama3=dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=96)),
+    # Qwen2 with tied embeddings.
+    "tiny_e": dict(seed=74, family="qwen2", hidden=64, layers=3, heads=4, kv_heads=2, head_dim=16, ffn=128, vocab=320,
+                   theta=1e6, eps=1e-6, tied=True, quant=None, tokens=64),
+    # Qwen2 with its own output matrix and three query heads per KV head.
+    "tiny_f": dict(seed=66, family="qwen2", hidden=96, layers=2, heads=6, kv_heads=2, head_dim=16, ffn=160, vocab=320,
+                   theta=1e6, eps=1e-6, tied=False, quant=None, tokens=72),
+    # Qwen3, hidden != heads * head_dim, with 16 rows of logits beyond the tokens that exist.
+    "tiny_g": dict(seed=78, family="qwen3", hidden=64, layers=2, heads=4, kv_heads=2, head_dim=32, ffn=128, vocab=336,
+                   padding=16, theta=1e6, eps=1e-6, tied=False, quant=None, tokens=80),
+    # Qwen3 quantised: Q4_0 rows, Q8_0 tied embeddings.
+    "tiny_h": dict(seed=89, family="qwen3", hidden=160, layers=2, heads=4, kv_heads=2, head_dim=64, ffn=320, vocab=320,
+                   theta=1e6, eps=1e-6, tied=True, quant="Q4_0", tokens=80),
 }
 GREEDY = 32
 TOLERANCE = 1e-3
 NAMES = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
+PRE = {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}  # pre-tokenizers
+
+
+def family_of(c):
+    return c.get("family", "llama")
+
+
+def rope_divisors(c):
+    """Llama-3.1's table: what each frequency is divided by."""
+    frequency = c["theta"] ** (-np.arange(0, c["head_dim"], 2) / c["head_dim"])
+    p = c["llama3"]
+    turns = p["original_max_position_embeddings"] * frequency / (2 * np.pi)  # within the original context
+    low, high = p["low_freq_factor"], p["high_freq_factor"]
+    smooth = (turns - low) / (high - low)
+    middle = 1 / ((1 - smooth) / p["factor"] + smooth)
+    out = np.where(turns < low, p["factor"], np.where(turns > high, 1.0, middle))
+    assert (turns < low).any() and (turns > high).any() and ((low < turns) & (turns < high)).any()
+    return out.astype(np.float32)
 
 
 def random_tensors(c):
-    """HF-ordered weights. Rounded to multiples of 2^-12, so that the last bits of a machine's
+    """HF-ordered weights by name. Rounded to multiples of 2^-12, so that the last bits of a machine's
     normal distribution don't reach the file."""
     rng = np.random.Generator(np.random.PCG64(c["seed"]))
     grid = lambda w: (np.round(w * 4096) / 4096).astype(np.float32)
     normal = lambda rows, cols, std: grid(rng.standard_normal((rows, cols)) * std)
     gain = lambda n: grid(rng.uniform(0.5, 1.5, n))
     h, q, kv = c["hidden"], c["heads"] * c["head_dim"], c["kv_heads"] * c["head_dim"]
-    out = {"token_embd": normal(c["vocab"], h, 0.2 if c["tied"] else 1.0)}
+    out = {"token_embd.weight": normal(c["vocab"], h, 0.2 if c["tied"] else 1.0)}
     for n in range(c["layers"]):
         shapes = {"attn_q": (q, h, 1.3), "attn_k": (kv, h, 1.3), "attn_v": (kv, h, 1), "attn_output": (h, q, 1),
                   "ffn_gate": (c["ffn"], h, 1.2), "ffn_up": (c["ffn"], h, 1), "ffn_down": (h, c["ffn"], 1)}
         for name in NAMES:
             if name in shapes:
                 rows, cols, gain_ = shapes[name]
-                out[f"blk.{n}.{name}"] = normal(rows, cols, gain_ / cols**0.5)
+                out[f"blk.{n}.{name}.weight"] = normal(rows, cols, gain_ / cols**0.5)
             else:
-                out[f"blk.{n}.{name}"] = gain(h)
-    out["output_norm"] = gain(h)
+                out[f"blk.{n}.{name}.weight"] = gain(h)
+        if family_of(c) == "qwen2":
+            for name, rows in {"attn_q": q, "attn_k": kv, "attn_v": kv}.items():
+                out[f"blk.{n}.{name}.bias"] = normal(1, rows, 0.7)[0]
+        if family_of(c) == "qwen3":
+            for name in ("attn_q_norm", "attn_k_norm"):
+                out[f"blk.{n}.{name}.weight"] = gain(c["head_dim"])
+    out["output_norm.weight"] = gain(h)
     if not c["tied"]:
-        out["output"] = normal(c["vocab"], h, 3 / h**0.5)
+        out["output.weight"] = normal(c["vocab"], h, 3 / h**0.5)
+        if "padding" in c:  # so that they often are the largest
+            out["output.weight"][-c["padding"]:] *= 2
     return out
 
 
@@ -83,7 +125,7 @@ TEMPLATE = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '
 
 
 def write_gguf(path, name, c):
-    w = gguf.GGUFWriter(path, "llama")
+    w = gguf.GGUFWriter(path, family_of(c))
     w.add_name(name)
     w.add_vocab_size(c["vocab"])
     w.add_context_length(512)
@@ -92,19 +134,23 @@ def write_gguf(path, name, c):
     w.add_feed_forward_length(c["ffn"])
     w.add_head_count(c["heads"])
     w.add_head_count_kv(c["kv_heads"])
-    if c["hidden"] != c["heads"] * c["head_dim"]:
+    if c["hidden"] != c["heads"] * c["head_dim"] or family_of(c) == "qwen3":
         w.add_key_length(c["head_dim"])
         w.add_value_length(c["head_dim"])
-    w.add_rope_dimension_count(c["head_dim"])
+    if family_of(c) == "llama":
+        w.add_rope_dimension_count(c["head_dim"])
     w.add_rope_freq_base(c["theta"])
     w.add_layer_norm_rms_eps(c["eps"])
-    w.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1 if c["quant"] else gguf.LlamaFileType.ALL_F32)
+    w.add_file_type(gguf.LlamaFileType["MOSTLY_" + c["quant"]] if c["quant"] else gguf.LlamaFileType.ALL_F32)
     w.add_quantization_version(2)
-    tokens, merges = vocabulary(c["vocab"])
+    padding = c.get("padding", 0)
+    tokens, merges = vocabulary(c["vocab"] - padding)
     w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("smollm")
-    w.add_token_list(tokens)
-    w.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3))
+    w.add_tokenizer_pre(PRE[family_of(c)])
+    # As converters do: rows of the embedding without a token get a name that is never used.
+    w.add_token_list(tokens + [f"[PAD{len(tokens) + i}]" for i in range(padding)])
+    w.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3) +
+                      [gguf.TokenType.UNUSED] * padding)
     w.add_token_merges(merges)
     w.add_bos_token_id(1)
     w.add_eos_token_id(2)
@@ -113,18 +159,20 @@ def write_gguf(path, name, c):
     w.add_add_bos_token(False)
     w.add_add_space_prefix(False)
     w.add_chat_template(TEMPLATE)
+    if "llama3" in c:
+        w.add_tensor("rope_freqs.weight", rope_divisors(c))
     for key, value in random_tensors(c).items():
-        if key.endswith("attn_q"):
+        if family_of(c) == "llama" and key.endswith("attn_q.weight"):
             value = oracle.permute_rows(value, c["heads"])
-        if key.endswith("attn_k"):
+        if family_of(c) == "llama" and key.endswith("attn_k.weight"):
             value = oracle.permute_rows(value, c["kv_heads"])
         kind = None
         if c["quant"] and value.ndim == 2:
-            kind = gguf.GGMLQuantizationType.Q8_0 if key == "token_embd" else gguf.GGMLQuantizationType[c["quant"]]
+            kind = gguf.GGMLQuantizationType.Q8_0 if key == "token_embd.weight" else gguf.GGMLQuantizationType[c["quant"]]
         if kind is None:
-            w.add_tensor(key + ".weight", value)
+            w.add_tensor(key, value)
         else:
-            w.add_tensor(key + ".weight", gguf.quants.quantize(value, kind), raw_dtype=kind)
+            w.add_tensor(key, gguf.quants.quantize(value, kind), raw_dtype=kind)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -133,11 +181,16 @@ def write_gguf(path, name, c):
 
 def compute(path, c):
     meta, tensors = oracle.read_gguf(path)
-    ids = np.random.Generator(np.random.PCG64(c["seed"] + 1000)).integers(3, c["vocab"], c["tokens"]).tolist()
-    model = oracle.build_reference(meta, tensors)
+    num_tokens = c["vocab"] - c.get("padding", 0)
+    ids = np.random.Generator(np.random.PCG64(c["seed"] + 1000)).integers(3, num_tokens, c["tokens"]).tolist()
+    scaling = {"rope_type": "llama3", **c["llama3"]} if "llama3" in c else None
+    model = oracle.build_reference(meta, tensors, scaling)
     logits = oracle.all_logits(model, ids)
     second = oracle.numpy_logits(meta, tensors, ids)
-    tokens, gaps = oracle.greedy(model, ids, GREEDY)
+    tokens, gaps = oracle.greedy(model, ids, GREEDY, num_tokens)
+    if "padding" in c:  # the choice must be seen to be restricted
+        best = oracle.all_logits(model, ids + tokens[:-1]).argmax(-1)[len(ids) - 1:]
+        assert (best >= num_tokens).sum() >= 4, best
     return ids, logits.astype("<f4"), float(np.abs(logits - second).max()), tokens, gaps
 
 

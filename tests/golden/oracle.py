@@ -91,6 +91,8 @@ BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
@@ -101,10 +103,11 @@ BLOCK_NAMES = {
 
 
 def shape_of(meta):
-    """The numbers of a Llama model, from GGUF metadata."""
-    m = lambda key, default=None: meta.get("llama." + key, default)
+    """The numbers of a dense model, from GGUF metadata."""
+    m = lambda key, default=None: meta.get(f"{meta['general.architecture']}.{key}", default)
     heads, hidden = m("attention.head_count"), m("embedding_length")
     return {
+        "family": meta["general.architecture"],
         "hidden": hidden,
         "layers": m("block_count"),
         "heads": heads,
@@ -117,37 +120,49 @@ def shape_of(meta):
     }
 
 
-def build_reference(meta, tensors):
-    """transformers' LlamaForCausalLM with the (dequantised) tensors of a GGUF file."""
+def config_of(s, rope_scaling, **common):
+    """transformers' configuration class, its values, and the model class of a family."""
+    import transformers
+
+    rope = {"rope_type": "default", "rope_theta": s["rope_theta"], **(rope_scaling or {})}
+    values = dict(
+        hidden_size=s["hidden"], intermediate_size=s["ffn"], num_hidden_layers=s["layers"],
+        num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"], head_dim=s["head_dim"],
+        max_position_embeddings=s["context"], rms_norm_eps=s["eps"], rope_parameters=rope,
+        hidden_act="silu", attn_implementation="eager", **common)
+    if s["family"] == "qwen2":
+        assert values.pop("head_dim") == s["hidden"] // s["heads"]
+        return transformers.Qwen2Config(use_sliding_window=False, **values), transformers.Qwen2ForCausalLM
+    if s["family"] == "qwen3":
+        return transformers.Qwen3Config(use_sliding_window=False, attention_bias=False, **values), transformers.Qwen3ForCausalLM
+    assert s["family"] == "llama"
+    return transformers.LlamaConfig(attention_bias=False, mlp_bias=False, **values), transformers.LlamaForCausalLM
+
+
+def build_reference(meta, tensors, rope_scaling=None):
+    """transformers' model of the file's family with the (dequantised) tensors of a GGUF file. The
+    file says rope scaling by a table; `rope_scaling` are the numbers that the table was made from."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
     s = shape_of(meta)
     tied = "output.weight" not in tensors
-    vocab = tensors["token_embd.weight"].shape[0]
-    config = LlamaConfig(
-        vocab_size=vocab, hidden_size=s["hidden"], intermediate_size=s["ffn"], num_hidden_layers=s["layers"],
-        num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"], head_dim=s["head_dim"],
-        max_position_embeddings=s["context"], rms_norm_eps=s["eps"], tie_word_embeddings=tied,
-        rope_parameters={"rope_type": "default", "rope_theta": s["rope_theta"]},
-        attention_bias=False, mlp_bias=False, hidden_act="silu",
-        bos_token_id=meta.get("tokenizer.ggml.bos_token_id"), eos_token_id=meta.get("tokenizer.ggml.eos_token_id"),
-        attn_implementation="eager",
-    )
+    assert ("rope_freqs.weight" in tensors) == (rope_scaling is not None)
+    config, model_class = config_of(
+        s, rope_scaling, vocab_size=tensors["token_embd.weight"].shape[0], tie_word_embeddings=tied,
+        bos_token_id=meta.get("tokenizer.ggml.bos_token_id"), eos_token_id=meta.get("tokenizer.ggml.eos_token_id"))
     state = {
         "model.embed_tokens.weight": tensors["token_embd.weight"],
         "model.norm.weight": tensors["output_norm.weight"],
         "lm_head.weight": tensors["token_embd.weight" if tied else "output.weight"],
     }
-    for n in range(s["layers"]):
-        for ours, theirs in BLOCK_NAMES.items():
-            w = tensors[f"blk.{n}.{ours}.weight"]
-            if ours == "attn_q":
-                w = unpermute_rows(w, s["heads"])
-            if ours == "attn_k":
-                w = unpermute_rows(w, s["kv_heads"])
-            state[f"model.layers.{n}.{theirs}.weight"] = w
-    model = LlamaForCausalLM(config)
+    for name, w in tensors.items():
+        if not name.startswith("blk."):
+            continue
+        _, n, ours, kind = name.split(".")
+        if s["family"] == "llama" and ours in ("attn_q", "attn_k"):
+            w = unpermute_rows(w, s["heads" if ours == "attn_q" else "kv_heads"])
+        state[f"model.layers.{n}.{BLOCK_NAMES[ours]}.{kind}"] = w
+    model = model_class(config)
     missing, unexpected = model.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()}, strict=True)
     assert not missing and not unexpected
     model = model.float().eval()
@@ -157,28 +172,43 @@ def build_reference(meta, tensors):
 
 def numpy_logits(meta, tensors, ids):
     """A second, independent forward pass: float64 numpy, straight on the GGUF tensors (no
-    unpermutation, rotation of neighbouring pairs). Guards the conversion in build_reference."""
+    unpermutation, the file's own rotation and frequency table). Guards build_reference."""
     s = shape_of(meta)
-    f64 = lambda name: tensors[name + ".weight"].astype(np.float64)
+    f64 = lambda name: tensors[name].astype(np.float64)
     norm = lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + s["eps"]) * w
     n, d = len(ids), s["head_dim"]
-    angle = np.arange(n)[:, None] * s["rope_theta"] ** (-np.arange(0, d, 2) / d)[None, :]
+    frequency = s["rope_theta"] ** (-np.arange(0, d, 2) / d)
+    if "rope_freqs.weight" in tensors:
+        frequency = frequency / f64("rope_freqs.weight")
+    angle = np.arange(n)[:, None] * frequency[None, :]
     cos, sin = np.cos(angle)[:, None, :], np.sin(angle)[:, None, :]
+    if s["family"] == "llama":
+        first, second = slice(0, None, 2), slice(1, None, 2)
+    else:
+        first, second = slice(0, d // 2), slice(d // 2, None)
 
     def rope(x):
         out = np.empty_like(x)
-        out[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
-        out[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
+        out[..., first] = x[..., first] * cos - x[..., second] * sin
+        out[..., second] = x[..., first] * sin + x[..., second] * cos
         return out
 
-    x = f64("token_embd")[ids]
+    x = f64("token_embd.weight")[ids]
     mask = np.triu(np.full((n, n), -np.inf), 1)
     for layer in range(s["layers"]):
-        w = lambda name: f64(f"blk.{layer}.{name}")
+        w = lambda name: f64(f"blk.{layer}.{name}.weight")
         h = norm(x, w("attn_norm"))
-        q = rope((h @ w("attn_q").T).reshape(n, s["heads"], d))
-        k = rope((h @ w("attn_k").T).reshape(n, s["kv_heads"], d))
-        v = (h @ w("attn_v").T).reshape(n, s["kv_heads"], d)
+
+        def project(name, heads):
+            out = h @ w(name).T
+            if f"blk.{layer}.{name}.bias" in tensors:
+                out = out + f64(f"blk.{layer}.{name}.bias")
+            out = out.reshape(n, heads, d)
+            return norm(out, w(name + "_norm")) if f"blk.{layer}.{name}_norm.weight" in tensors else out
+
+        q = rope(project("attn_q", s["heads"]))
+        k = rope(project("attn_k", s["kv_heads"]))
+        v = project("attn_v", s["kv_heads"])
         group = s["heads"] // s["kv_heads"]
         heads = []
         for head in range(s["heads"]):
@@ -189,7 +219,7 @@ def numpy_logits(meta, tensors, ids):
         h = norm(x, w("ffn_norm"))
         gate = h @ w("ffn_gate").T
         x = x + (gate / (1 + np.exp(-gate)) * (h @ w("ffn_up").T)) @ w("ffn_down").T
-    return norm(x, f64("output_norm")) @ f64("output" if "output.weight" in tensors else "token_embd").T
+    return norm(x, f64("output_norm.weight")) @ f64("output.weight" if "output.weight" in tensors else "token_embd.weight").T
 
 
 def all_logits(model, ids):
@@ -199,15 +229,16 @@ def all_logits(model, ids):
         return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
 
 
-def greedy(model, ids, count):
-    """Greedy continuation with a KV cache; returns (tokens, top-1 minus top-2 logit at each step)."""
+def greedy(model, ids, count, num_tokens=None):
+    """Greedy continuation with a KV cache, choosing among the first `num_tokens` ids; returns
+    (tokens, top-1 minus top-2 logit at each step)."""
     import torch
     tokens, gaps, past, feed = [], [], None, list(ids)
     with torch.no_grad():
         for _ in range(count):
             out = model(torch.tensor([feed]), past_key_values=past, use_cache=True, logits_to_keep=1)
             past = out.past_key_values
-            top = out.logits[0, -1].float().topk(2)
+            top = out.logits[0, -1, :num_tokens].float().topk(2)
             tokens.append(int(top.indices[0]))
             gaps.append(float(top.values[0] - top.values[1]))
             feed = [tokens[-1]]

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cli/vocabulary_from_gguf.h"
 #include "model/gguf.h"
@@ -103,67 +104,67 @@ TEST_F(SmolLm2, ExactGreedyTokensEqualTheReference) {
 }
 
 struct Divergence {
-  double mean = 0;
-  double p99 = 0;
-  double top1 = 0;  // share of positions with the same most likely token
+  std::vector<double> kl;  // of exact || fast, per position
+  size_t same_top1 = 0;    // positions with the same most likely token
+
+  double Mean() const {
+    return std::accumulate(kl.begin(), kl.end(), 0.0) / static_cast<double>(kl.size());
+  }
+  double P99() const {
+    std::vector<double> sorted = kl;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() * 99 / 100];
+  }
+  double Top1() const { return static_cast<double>(same_top1) / static_cast<double>(kl.size()); }
 };
 
-// KL(exact || fast) per position over the committed text.
-Divergence Compare(const std::vector<float>& exact, const std::vector<float>& fast, size_t vocab) {
-  const size_t positions = exact.size() / vocab;
-  std::vector<double> kl(positions);
-  size_t same = 0;
-  const auto log_sum_exp = [vocab](const float* x) {
-    const float most = *std::max_element(x, x + vocab);
-    double sum = 0;
-    for (size_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(x[i]) - most);
-    return most + std::log(sum);
-  };
-  for (size_t p = 0; p < positions; ++p) {
-    const float* e = exact.data() + p * vocab;
-    const float* f = fast.data() + p * vocab;
-    const double norm_e = log_sum_exp(e);
-    const double norm_f = log_sum_exp(f);
-    for (size_t i = 0; i < vocab; ++i) {
-      const double log_p = e[i] - norm_e;
-      kl[p] += std::exp(log_p) * (log_p - (f[i] - norm_f));
-    }
-    same += std::max_element(e, e + vocab) - e == std::max_element(f, f + vocab) - f ? 1 : 0;
-  }
-  Divergence d;
-  for (const double v : kl) d.mean += v / static_cast<double>(positions);
-  std::sort(kl.begin(), kl.end());
-  d.p99 = kl[positions * 99 / 100];
-  d.top1 = static_cast<double>(same) / static_cast<double>(positions);
-  return d;
+double LogSumExp(const float* x, size_t n) {
+  const float most = *std::max_element(x, x + n);
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - most);
+  return most + std::log(sum);
 }
 
+void Compare(const std::vector<float>& exact, const std::vector<float>& fast, size_t vocab,
+             Divergence* divergence) {
+  for (size_t at = 0; at < exact.size(); at += vocab) {
+    const float* e = exact.data() + at;
+    const float* f = fast.data() + at;
+    const double norm_e = LogSumExp(e, vocab);
+    const double norm_f = LogSumExp(f, vocab);
+    double kl = 0;
+    for (size_t i = 0; i < vocab; ++i) {
+      const double log_p = e[i] - norm_e;
+      kl += std::exp(log_p) * (log_p - (f[i] - norm_f));
+    }
+    divergence->kl.push_back(kl);
+    if (std::max_element(e, e + vocab) - e == std::max_element(f, f + vocab) - f) {
+      ++divergence->same_top1;
+    }
+  }
+}
+
+// Measured 2026-11-30: mean 0.00045, p99 0.0030, top-1 99.6 % (docs/decisions/003). Frozen with room
+// for the next kernel's rounding, far inside what `fast` must keep (0.002, 0.02, 98 %).
 TEST_F(SmolLm2, FastStaysCloseToExact) {
   const nlohmann::json golden = LoadJson("eval_text.json");
-  const auto ids = golden["ids"].get<std::vector<int32_t>>();
-  const std::vector<TokenId> all = TokensOf(ids);
+  const std::vector<TokenId> all = TokensOf(golden["ids"].get<std::vector<int32_t>>());
   ModelUnderTest exact(Config(Numerics::kExact));
   ModelUnderTest fast(Config(Numerics::kFast));
   const auto vocab = static_cast<size_t>(exact.spec().vocab_size);
-  // Pieces that fit the test's memory: logits of 256 positions are 50 MB.
-  constexpr size_t kPiece = 256;
-  constexpr size_t kPieces = 4;
-  Divergence mean;
-  double worst_p99 = 0;
-  for (size_t i = 0; i < kPieces; ++i) {
-    const std::vector<TokenId> piece(all.begin() + static_cast<int64_t>(i * kPiece),
-                                     all.begin() + static_cast<int64_t>((i + 1) * kPiece));
-    const Divergence d = Compare(exact.Logits(piece, 0), fast.Logits(piece, 0), vocab);
-    mean.mean += d.mean / kPieces;
-    mean.top1 += d.top1 / kPieces;
-    worst_p99 = std::max(worst_p99, d.p99);
+  constexpr size_t kPiece = 256;  // logits of one piece are 50 MB
+  Divergence divergence;
+  for (size_t begin = 0; begin + kPiece <= all.size(); begin += kPiece) {
+    const auto first = all.begin() + static_cast<int64_t>(begin);
+    const std::vector<TokenId> piece(first, first + kPiece);
+    Compare(exact.Logits(piece, 0), fast.Logits(piece, 0), vocab, &divergence);
   }
-  RecordProperty("mean_kl", std::to_string(mean.mean));
-  fmt::print("fast against exact: mean KL {:.5f}, worst p99 {:.5f}, top-1 {:.2f} %\n", mean.mean,
-             worst_p99, 100 * mean.top1);
-  EXPECT_LE(mean.mean, 0.002);
-  EXPECT_LE(worst_p99, 0.02);
-  EXPECT_GE(mean.top1, 0.98);
+  ASSERT_GT(divergence.kl.size(), 2000u);
+  fmt::print("fast against exact: mean KL {:.5f}, p99 {:.5f}, top-1 {:.2f} %\n", divergence.Mean(),
+             divergence.P99(), 100 * divergence.Top1());
+  EXPECT_LE(divergence.Mean(), 0.0008);
+  EXPECT_LE(divergence.P99(), 0.006);
+  EXPECT_GE(divergence.Top1(), 0.985);
 }
 
 // The reference's own likelihoods of the text: an absolute check of `exact` over long contexts.

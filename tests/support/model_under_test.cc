@@ -7,8 +7,7 @@
 #include <thread>
 
 #include "device/cpu_device.h"
-#include "model/gguf.h"
-#include "model/spec_from_gguf.h"
+#include "model/model_source.h"
 
 namespace tandem {
 namespace {
@@ -47,8 +46,8 @@ std::string TestConfig::ToText() const {
 }
 
 ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
-  const GgufFile file = Must(GgufFile::Open(RealFileSystem(), config.model_path));
-  spec_ = Must(SpecFromGguf(file));
+  const auto source = Must(ModelSource::Open(RealFileSystem(), config.model_path));
+  spec_ = source->spec();
   shape_.spec = spec_;
   shape_.numerics = config.numerics;
   shape_.tokens_per_block = config.block_tokens;
@@ -69,7 +68,7 @@ ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
     WeightsOptions options;
     options.use_cache = false;
     options.shard = {rank, config.world};
-    weights_.push_back(Must(ModelWeights::Open(RealFileSystem(), file, spec_, options)));
+    weights_.push_back(Must(ModelWeights::Open(RealFileSystem(), *source, options)));
     devices_.push_back(MakeCpuDevice({config.threads, {}}));
     devices.push_back(devices_.back().get());
   }

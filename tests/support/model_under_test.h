@@ -18,7 +18,7 @@
 namespace tandem {
 
 struct TestConfig {
-  std::string model_path;
+  std::string model_path;  // a file or a folder, as ModelSource::Open takes it
   Numerics numerics = Numerics::kExact;
   int32_t threads = 1;
   int32_t world = 1;  // tensor-parallel ranks

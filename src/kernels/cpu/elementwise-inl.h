@@ -16,9 +16,6 @@
 TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
-// Columns of one task where a single row is split: about a microsecond of work.
-inline constexpr int32_t kColumnsPerTask = 512;
-
 inline void Embed(CpuTaskContext& context, const EmbedArgs& args) {
   for (int64_t t; (t = context.NextTask(args.num_tokens)) >= 0;) {
     UnpackRow(args.table, args.token_table[args.token_index[t]], args.out + t * args.table.cols);
@@ -51,16 +48,22 @@ inline void RmsNormRow(const RmsNormArgs& args, int64_t row) {
   const float* x = args.x + row * cols;
   const float mean = SumOfSquares(x, cols) / static_cast<float>(cols);
   const Vf scale = Set1(1.0f / std::sqrt(mean + args.epsilon));
-  int32_t c = 0;
-  for (; c + kActivationBlock <= cols; c += kActivationBlock) {
-    const Vf a = Mul(Mul(Load(x + c), scale), Load(args.weight + c));
-    const Vf b = Mul(Mul(Load(x + c + kLanes), scale), Load(args.weight + c + kLanes));
-    EmitBlock(args.out, row, c, a, b);
-  }
-  for (; c < cols; c += kLanes) {  // no 8-bit form: cols is not a multiple of its block
-    const int n = cols - c < kLanes ? cols - c : kLanes;
-    const Vf v = Mul(Mul(LoadFirst(x + c, n), scale), LoadFirst(args.weight + c, n));
-    StoreFirst(args.out.f32 + row * cols + c, v, n);
+  const int32_t run = numerics::RunColumns(cols, kActivationBlock);
+  RunBuffer buffer;
+  for (int32_t begin = 0; begin < cols; begin += run) {
+    const int32_t count = cols - begin < run ? cols - begin : run;
+    float* values = buffer.At(args.out, row, begin);
+    for (int32_t i = 0; i < count; i += kLanes) {
+      const int32_t c = begin + i;
+      if (count - i >= kLanes) {
+        Store(values + i, Mul(Mul(Load(x + c), scale), Load(args.weight + c)));
+      } else {
+        const int n = count - i;
+        StoreFirst(values + i, Mul(Mul(LoadFirst(x + c, n), scale), LoadFirst(args.weight + c, n)),
+                   n);
+      }
+    }
+    EmitRun(args.out, row, begin, count, values);
   }
 }
 
@@ -68,29 +71,30 @@ inline void RmsNorm(CpuTaskContext& context, const RmsNormArgs& args) {
   for (int64_t t; (t = context.NextTask(args.rows)) >= 0;) RmsNormRow(args, t);
 }
 
-inline void SiluMulColumns(const SiluMulArgs& args, int64_t row, int32_t begin, int32_t end) {
-  const float* gate = args.gate + row * args.out.cols;
-  const float* up = args.up + row * args.out.cols;
-  int32_t c = begin;
-  for (; c + kActivationBlock <= end; c += kActivationBlock) {
-    const Vf a = Mul(Silu(Load(gate + c)), Load(up + c));
-    const Vf b = Mul(Silu(Load(gate + c + kLanes)), Load(up + c + kLanes));
-    EmitBlock(args.out, row, c, a, b);
+inline void SiluMulRun(const SiluMulArgs& args, int64_t row, int32_t begin, int32_t count) {
+  const float* gate = args.gate + row * args.out.cols + begin;
+  const float* up = args.up + row * args.out.cols + begin;
+  RunBuffer buffer;
+  float* values = buffer.At(args.out, row, begin);
+  for (int32_t i = 0; i < count; i += kLanes) {
+    if (count - i >= kLanes) {
+      Store(values + i, Mul(Silu(Load(gate + i)), Load(up + i)));
+    } else {
+      const int n = count - i;
+      StoreFirst(values + i, Mul(Silu(LoadFirst(gate + i, n)), LoadFirst(up + i, n)), n);
+    }
   }
-  for (; c < end; c += kLanes) {
-    const int n = end - c < kLanes ? end - c : kLanes;
-    const Vf v = Mul(Silu(LoadFirst(gate + c, n)), LoadFirst(up + c, n));
-    StoreFirst(args.out.f32 + row * args.out.cols + c, v, n);
-  }
+  EmitRun(args.out, row, begin, count, values);
 }
 
+// A run is a task: about a microsecond of work, so that a single row is shared.
 inline void SiluMul(CpuTaskContext& context, const SiluMulArgs& args) {
   const int32_t cols = args.out.cols;
-  const int32_t pieces = (cols + kColumnsPerTask - 1) / kColumnsPerTask;
-  for (int64_t t; (t = context.NextTask(int64_t{args.rows} * pieces)) >= 0;) {
-    const auto begin = static_cast<int32_t>(t % pieces) * kColumnsPerTask;
-    const int32_t end = cols - begin < kColumnsPerTask ? cols : begin + kColumnsPerTask;
-    SiluMulColumns(args, t / pieces, begin, end);
+  const int32_t run = numerics::RunColumns(cols, kActivationBlock);
+  const int32_t runs = (cols + run - 1) / run;
+  for (int64_t t; (t = context.NextTask(int64_t{args.rows} * runs)) >= 0;) {
+    const auto begin = static_cast<int32_t>(t % runs) * run;
+    SiluMulRun(args, t / runs, begin, cols - begin < run ? cols - begin : run);
   }
 }
 

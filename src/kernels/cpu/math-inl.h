@@ -52,9 +52,7 @@ TANDEM_INLINE Vf Exp(Vf x) {
 }
 
 // x / (1 + exp(-x))
-TANDEM_INLINE Vf Silu(Vf x) {
-  return Div(x, Add(Set1(1.0f), Exp(Sub(Zero(), x))));
-}
+TANDEM_INLINE Vf Silu(Vf x) { return Div(x, Add(Set1(1.0f), Exp(Sub(Zero(), x)))); }
 
 struct SinCos {
   Vf sin, cos;
@@ -91,7 +89,7 @@ TANDEM_INLINE SinCos SinCosOfProduct(float position, Vf frequency) {
 TANDEM_INLINE void QuantizeBlock(Vf a, Vf b, int8_t* codes, float* scale, int32_t* sum) {
   const Vf limit = Set1(numerics::kMaxCode);
   const float largest = ReduceMax(Max(Abs(b), Max(Abs(a), Zero())));
-  *scale = largest / numerics::kMaxCode;
+  *scale = largest < numerics::kLeastMagnitude ? 0.0f : largest / numerics::kMaxCode;
   const Vf divisor = Set1(*scale == 0.0f ? 1.0f : *scale);
   const Vf lowest = Set1(-numerics::kMaxCode);
   const Vi qa = ToInt(Min(Max(Div(a, divisor), lowest), limit));
@@ -101,16 +99,57 @@ TANDEM_INLINE void QuantizeBlock(Vf a, Vf b, int8_t* codes, float* scale, int32_
   *sum = ReduceAdd(Add(qa, qb));
 }
 
-// Writes values [col, col + 32) of a row in each form that `out` has.
-TANDEM_INLINE void EmitBlock(const Activation& out, int64_t row, int32_t col, Vf a, Vf b) {
-  const int64_t at = row * out.cols + col;
-  if (out.f32 != nullptr) {
-    Store(out.f32 + at, a);
-    Store(out.f32 + at + kLanes, b);
+// The bits below a code of scale `scale`.
+TANDEM_INLINE Vf FineOf(Vf x, float scale) {
+  const Vf limit = Set1(numerics::kMaxCode), lowest = Set1(-numerics::kMaxCode);
+  const Vf units = Set1(numerics::kFineUnits);
+  const Vf code = Round(Min(Max(Div(x, Set1(scale)), lowest), limit));
+  const Vf all = Div(x, Set1(scale / numerics::kFineUnits));
+  const Vf fine =
+      Sub(Round(Min(Max(all, Mul(lowest, units)), Mul(limit, units))), Mul(code, units));
+  return Min(Max(fine, lowest), limit);
+}
+
+TANDEM_INLINE void RefineBlock(const float* x, float scale, int8_t* fine, int32_t* sum) {
+  const Vi a = ToInt(FineOf(Load(x), scale));
+  const Vi b = ToInt(FineOf(Load(x + kLanes), scale));
+  StoreBytes(fine, a);
+  StoreBytes(fine + kLanes, b);
+  *sum = ReduceAdd(Add(a, b));
+}
+
+// Where a pass puts a run's values until EmitRun has read them: the f32 form if there is one.
+struct RunBuffer {
+  alignas(64) float values[numerics::kRunColumnsMax];
+  float* At(const Activation& out, int64_t row, int32_t begin) {
+    return out.f32 != nullptr ? out.f32 + row * out.cols + begin : values;
   }
-  if (out.has_q8()) {
-    const int64_t block = at / kActivationBlock;
-    QuantizeBlock(a, b, out.q8.codes + at, out.q8.scales + block, out.q8.sums + block);
+};
+
+// Gives a whole run of a row, `values` [count], its 8-bit form if `out` has that.
+inline void EmitRun(const Activation& out, int64_t row, int32_t begin, int32_t count,
+                    const float* values) {
+  if (!out.has_q8()) return;
+  const int64_t at = row * out.cols + begin;
+  const int64_t first = at / kActivationBlock;
+  const int32_t blocks = count / kActivationBlock;
+  float energy = 0;
+  for (int32_t b = 0; b < blocks; ++b) {
+    const float* x = values + b * kActivationBlock;
+    float* scale = out.q8.scales + first + b;
+    QuantizeBlock(Load(x), Load(x + kLanes), out.q8.codes + at + b * kActivationBlock, scale,
+                  out.q8.sums + first + b);
+    energy += *scale * *scale;
+  }
+  const FineCodes& fine = out.q8.fine;
+  if (fine.codes == nullptr) return;
+  for (int32_t b = 0; b < blocks; ++b) {
+    const float scale = out.q8.scales[first + b];
+    const bool refined = scale * scale * static_cast<float>(blocks) > energy;
+    fine.refined[first + b] = refined ? 1 : 0;
+    if (!refined) continue;
+    RefineBlock(values + b * kActivationBlock, scale, fine.codes + at + b * kActivationBlock,
+                fine.sums + first + b);
   }
 }
 

@@ -14,14 +14,14 @@
 TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
-// Groups of one task at most: what is prepared of the activations is used this often.
-inline constexpr int32_t kTaskGroups = 16;
-// Activation rows of one task.
+// Groups whose sums one pass keeps: what is prepared of the activations is used this often.
+inline constexpr int32_t kPassGroups = 16;
+// Groups of one task at most: some ten microseconds of reading for one row.
+inline constexpr int32_t kTaskGroups = 4 * kPassGroups;
+// Activation rows of one task at most.
 inline constexpr int32_t kTaskRows = kWideTiles * kWideRows;
 // Fewer rows: unpacking codes to memory does not pay.
 inline constexpr int32_t kWideRowsMin = 24;
-// Tasks per thread that balance asks for.
-inline constexpr int32_t kTasksPerThread = 6;
 
 using TileFunction = void (*)(const PackedMatrix& w, const std::byte* group, int32_t num_groups,
                               const Activation& x, int64_t first_row, float* sums);
@@ -30,14 +30,10 @@ template <int kRows>
 inline TileFunction TileOf(const PackedMatrix& w, const Activation& x) {
   if (x.has_q8()) {
     switch (w.dtype) {
-      case DType::kQ4_0:
-        return DotTile<CodecQ4_0, kRows>;
-      case DType::kQ4_1:
-        return DotTile<CodecQ4_1, kRows>;
-      case DType::kQ8_0:
-        return DotTile<CodecQ8_0, kRows>;
-      default:
-        break;
+      case DType::kQ4_0: return DotTile<CodecQ4_0, kRows>;
+      case DType::kQ4_1: return DotTile<CodecQ4_1, kRows>;
+      case DType::kQ8_0: return DotTile<CodecQ8_0, kRows>;
+      default: break;
     }
   }
   return FloatTile<kRows>;
@@ -70,33 +66,53 @@ inline void WriteTile(const MatMulPart& part, int32_t first_group, int32_t num_g
   }
 }
 
-// How a MatMul divides: tasks are numbered part by part, row run by row run, group run by group
-// run.
-struct MatMulTasks {
-  int32_t groups_per_task = 1;
-  int32_t row_runs = 1;
-  int64_t end_of_part[3] = {};
-  int64_t count = 0;
+// How a MatMul divides. The groups of all parts, one part after the other, are cut into runs, long ones
+// first: a thread streams through most of its share at once, and the short runs at the end let threads
+// finish together. Tasks are run by run, rows of a run kTaskRows at a time.
+class MatMulTasks {
+ public:
+  MatMulTasks(const MatMulArgs& args, int num_threads) : num_threads_(num_threads) {
+    for (int32_t p = 0; p < args.num_parts; ++p) groups_ += args.parts[p].weight.num_groups();
+    row_runs_ = (args.rows + kTaskRows - 1) / kTaskRows;
+    longest_ = args.rows <= kTileRows ? kTaskGroups : kPassGroups;
+    for (int64_t g = 0; g < groups_; g += RunAt(g)) ++runs_;
+  }
+  int64_t count() const { return runs_ * row_runs_; }
 
-  MatMulTasks(const MatMulArgs& args, int num_threads) {
-    int64_t groups = 0;
-    for (int32_t p = 0; p < args.num_parts; ++p) groups += args.parts[p].weight.num_groups();
-    row_runs = (args.rows + kTaskRows - 1) / kTaskRows;
-    const int64_t wanted = groups * row_runs / (int64_t{num_threads} * kTasksPerThread);
-    groups_per_task = static_cast<int32_t>(
-        wanted < kRowGroups ? kRowGroups : (wanted > kTaskGroups ? kTaskGroups : wanted));
-    groups_per_task -= groups_per_task % kRowGroups;
-    for (int32_t p = 0; p < args.num_parts; ++p) {
-      count += int64_t{GroupRuns(args.parts[p])} * row_runs;
-      end_of_part[p] = count;
+  struct Piece {
+    int64_t first_group, end_group;  // over all parts
+    int64_t first_row;
+  };
+  // Requires `task` not below the last one.
+  Piece Task(int64_t task) {
+    while (run_ < task / row_runs_) {
+      group_ += RunAt(group_);
+      ++run_;
     }
+    return {group_, group_ + RunAt(group_), task % row_runs_ * kTaskRows};
   }
-  int32_t GroupRuns(const MatMulPart& part) const {
-    return (part.weight.num_groups() + groups_per_task - 1) / groups_per_task;
+
+ private:
+  // Length of the run that begins at `group`: three quarters of a thread's share of the rest.
+  int64_t RunAt(int64_t group) const {
+    const int64_t rest = groups_ - group;
+    int64_t run = rest * 3 / (4 * num_threads_);
+    run -= run % kRowGroups;
+    if (run > longest_) run = longest_;
+    if (run < kRowGroups) run = kRowGroups;
+    return run < rest ? run : rest;
   }
+
+  const int num_threads_;
+  int64_t groups_ = 0;
+  int64_t row_runs_ = 0;
+  int64_t longest_ = 0;
+  int64_t runs_ = 0;
+  int64_t run_ = 0;  // the cursor
+  int64_t group_ = 0;
 };
 
-// The part of a MatMul that one task computes.
+// Some groups of one part times some rows.
 struct MatMulPiece {
   const MatMulPart* part;
   const std::byte* group;  // the first of num_groups
@@ -110,7 +126,7 @@ struct MatMulPiece {
 template <typename Codec>
 inline int64_t WideRows(const MatMulPiece& piece, const Activation& x) {
   const int64_t tiles = (piece.end - piece.row) / kWideRows;
-  alignas(64) float sums[kTaskGroups * kWideTiles * kWideRows * kLanes];
+  alignas(64) float sums[kPassGroups * kWideTiles * kWideRows * kLanes];
   DotWide<Codec>(piece.part->weight, piece.group, piece.num_groups, x, piece.row, tiles, sums);
   WriteTile(*piece.part, piece.first_group, piece.num_groups, piece.row, tiles * kWideRows, sums);
   return piece.row + tiles * kWideRows;
@@ -119,49 +135,54 @@ inline int64_t WideRows(const MatMulPiece& piece, const Activation& x) {
 inline int64_t WideRows(const MatMulPiece& piece, const Activation& x) {
   if (x.has_q8() && piece.end - piece.row >= kWideRowsMin) {
     switch (piece.part->weight.dtype) {
-      case DType::kQ4_0:
-        return WideRows<CodecQ4_0>(piece, x);
-      case DType::kQ4_1:
-        return WideRows<CodecQ4_1>(piece, x);
-      case DType::kQ8_0:
-        return WideRows<CodecQ8_0>(piece, x);
-      default:
-        break;
+      case DType::kQ4_0: return WideRows<CodecQ4_0>(piece, x);
+      case DType::kQ4_1: return WideRows<CodecQ4_1>(piece, x);
+      case DType::kQ8_0: return WideRows<CodecQ8_0>(piece, x);
+      default: break;
     }
   }
   return piece.row;
 }
 
-inline void MatMulTask(const MatMulArgs& args, const MatMulTasks& tasks, int64_t task) {
-  int32_t p = 0;
-  while (task >= tasks.end_of_part[p]) ++p;
-  const MatMulPart& part = args.parts[p];
-  const int64_t in_part = task - (p == 0 ? 0 : tasks.end_of_part[p - 1]);
-  const int32_t runs = tasks.GroupRuns(part);
-  MatMulPiece piece;
-  piece.part = &part;
-  piece.first_group = static_cast<int32_t>(in_part % runs) * tasks.groups_per_task;
-  const int32_t groups_left = part.weight.num_groups() - piece.first_group;
-  piece.num_groups = groups_left < tasks.groups_per_task ? groups_left : tasks.groups_per_task;
-  piece.group =
-      part.weight.data + piece.first_group * PackedGroupBytes(part.weight.dtype, part.weight.cols);
-  piece.row = in_part / runs * kTaskRows;
-  piece.end = args.rows - piece.row < kTaskRows ? args.rows : piece.row + kTaskRows;
-
-  int64_t row = WideRows(piece, args.x);
-  alignas(64) float sums[kTaskGroups * kTileRows * kLanes];
+inline void MatMulPass(const MatMulPiece& piece, const Activation& x) {
+  const PackedMatrix& weight = piece.part->weight;
+  int64_t row = WideRows(piece, x);
+  alignas(64) float sums[kPassGroups * kTileRows * kLanes];
   while (row < piece.end) {
     const int64_t rows = piece.end - row < kTileRows ? piece.end - row : kTileRows;
-    TileFor(rows, part.weight, args.x)(part.weight, piece.group, piece.num_groups, args.x, row,
-                                       sums);
-    WriteTile(part, piece.first_group, piece.num_groups, row, rows, sums);
+    TileFor(rows, weight, x)(weight, piece.group, piece.num_groups, x, row, sums);
+    WriteTile(*piece.part, piece.first_group, piece.num_groups, row, rows, sums);
     row += rows;
   }
 }
 
+inline void MatMulTask(const MatMulArgs& args, const MatMulTasks::Piece& task) {
+  int64_t part_begin = 0;  // in groups over all parts
+  for (int32_t p = 0; p < args.num_parts; ++p) {
+    const MatMulPart& part = args.parts[p];
+    const int64_t part_end = part_begin + part.weight.num_groups();
+    const int64_t group_bytes = PackedGroupBytes(part.weight.dtype, part.weight.cols);
+    int64_t group = task.first_group < part_begin ? part_begin : task.first_group;
+    const int64_t end = task.end_group < part_end ? task.end_group : part_end;
+    while (group < end) {
+      MatMulPiece piece;
+      piece.part = &part;
+      piece.first_group = static_cast<int32_t>(group - part_begin);
+      piece.num_groups =
+          static_cast<int32_t>(end - group < kPassGroups ? end - group : kPassGroups);
+      piece.group = part.weight.data + piece.first_group * group_bytes;
+      piece.row = task.first_row;
+      piece.end = args.rows - piece.row < kTaskRows ? args.rows : piece.row + kTaskRows;
+      MatMulPass(piece, args.x);
+      group += piece.num_groups;
+    }
+    part_begin = part_end;
+  }
+}
+
 inline void MatMul(CpuTaskContext& context, const MatMulArgs& args) {
-  const MatMulTasks tasks(args, context.num_threads);
-  for (int64_t t; (t = context.NextTask(tasks.count)) >= 0;) MatMulTask(args, tasks, t);
+  MatMulTasks tasks(args, context.num_threads);
+  for (int64_t t; (t = context.NextTask(tasks.count())) >= 0;) MatMulTask(args, tasks.Task(t));
 }
 
 }  // namespace tandem::TANDEM_ISA

@@ -27,8 +27,18 @@ struct CodePanel {
   float scale[kRows];
   int32_t init[kRows];  // where the integer sum starts: undoes the weights' unsigned form
   float offset[kRows];  // scale * sum of codes: what the weights' minimum is multiplied with
+  bool refined;         // in any of the rows: then the FinePanel counts, for all of them
 };
-// Columns whose panel is filled at a time; its size is kTileRows * 44 bytes per block of 32.
+// The fine codes of the same rows, zeros where a row's block is not refined: adding nothing to 256
+// times its sum gives the same bits as leaving them out (numerics.h: kLeastMagnitude).
+template <int kRows>
+struct FinePanel {
+  int8_t codes[kRows][kActivationBlock];
+  float unit[kRows];  // scale / 256
+  int32_t init[kRows];
+};
+// Columns whose panels are filled at a time; they take kTileRows * 84 bytes per block of 32, of which
+// blocks that are not refined touch 44.
 inline constexpr int32_t kPanelBlocks = 64;
 
 struct CodecQ4_0 {
@@ -51,10 +61,28 @@ TANDEM_INLINE const uint16_t* AsHalf(const std::byte* p) {
   return reinterpret_cast<const uint16_t*>(p);
 }
 
+// Row m of the fine panel of a block that is refined in some row.
+template <typename Codec, int kRows>
+TANDEM_INLINE void FillFine(const QuantizedRows& x, int32_t cols, int64_t row, int32_t block, int m,
+                            CodePanel<kRows>* panel, FinePanel<kRows>* fine) {
+  const int64_t at = row * (cols / kActivationBlock) + block;
+  fine->unit[m] = panel->scale[m] * (1.0f / numerics::kFineUnits);
+  if (x.fine.refined[at] == 0) {
+    std::memset(fine->codes[m], 0, kActivationBlock);
+    fine->init[m] = 0;
+    return;
+  }
+  std::memcpy(fine->codes[m], x.fine.codes + at * kActivationBlock, kActivationBlock);
+  fine->init[m] = -Codec::kBias * x.fine.sums[at];
+  panel->offset[m] = fine->unit[m] * static_cast<float>(256 * x.sums[at] + x.fine.sums[at]);
+}
+
 template <typename Codec, int kRows>
 TANDEM_INLINE void FillPanel(const QuantizedRows& x, int32_t cols, int64_t first_row,
-                             int32_t first_block, int32_t num_blocks, CodePanel<kRows>* panel) {
+                             int32_t first_block, int32_t num_blocks, CodePanel<kRows>* panel,
+                             FinePanel<kRows>* fine) {
   const int32_t row_blocks = cols / kActivationBlock;
+  for (int32_t b = 0; b < num_blocks; ++b) panel[b].refined = false;
   for (int m = 0; m < kRows; ++m) {
     const int8_t* codes =
         x.codes + (first_row + m) * cols + int64_t{first_block} * kActivationBlock;
@@ -66,7 +94,21 @@ TANDEM_INLINE void FillPanel(const QuantizedRows& x, int32_t cols, int64_t first
       panel[b].init[m] = -Codec::kBias * sums[b];
       panel[b].offset[m] = scales[b] * static_cast<float>(sums[b]);
     }
+    if (x.fine.codes == nullptr) continue;
+    const uint8_t* refined = x.fine.refined + (first_row + m) * row_blocks + first_block;
+    for (int32_t b = 0; b < num_blocks; ++b) panel[b].refined |= refined[b] != 0;
   }
+  for (int32_t b = 0; b < num_blocks; ++b) {
+    if (!panel[b].refined) continue;
+    for (int m = 0; m < kRows; ++m) {
+      FillFine<Codec, kRows>(x, cols, first_row + m, first_block + b, m, &panel[b], &fine[b]);
+    }
+  }
+}
+
+// acc + (256 * dot + fine) * scale * unit
+TANDEM_INLINE Vf AddRefined(Vi dot, Vi fine, Vf scale, float unit, Vf acc) {
+  return Fma(ToFloat(Add(ShiftLeft<8>(dot), fine)), Mul(scale, Set1(unit)), acc);
 }
 
 // Adds num_blocks blocks of kGroups neighbouring groups to their sums, [kGroups][kRows][lane]. Fetches
@@ -75,7 +117,8 @@ TANDEM_INLINE void FillPanel(const QuantizedRows& x, int32_t cols, int64_t first
 template <typename Codec, int kRows, int kGroups>
 TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_t row_blocks,
                              int32_t first_block, int32_t num_blocks, bool more,
-                             const CodePanel<kRows>* panel, float* sums) {
+                             const CodePanel<kRows>* panel, const FinePanel<kRows>* fine,
+                             float* sums) {
   constexpr int kAheadMax = kPrefetchBytes / (Codec::kCodeBytes * kGroups);
   const int32_t ahead = kAheadMax < num_blocks ? kAheadMax : num_blocks;
   const int64_t next = more ? kGroups * group_bytes : 0;
@@ -90,7 +133,7 @@ TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_
     TANDEM_UNROLL
     for (int m = 0; m < kRows; ++m) acc[g][m] = Load(sums + (g * kRows + m) * kLanes);
   }
-  for (int32_t b = 0; b < num_blocks; ++b, ++panel) {
+  for (int32_t b = 0; b < num_blocks; ++b, ++panel, ++fine) {
     const bool wraps = b + ahead >= num_blocks;
     const int64_t blocks = wraps ? ahead - num_blocks : ahead;
     const int64_t from = wraps ? next : 0;
@@ -108,7 +151,11 @@ TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_
       TANDEM_UNROLL
       for (int m = 0; m < kRows; ++m) {
         const Vi dot = DotBlock<Codec::kMaxCode>(block, panel->codes[m], panel->init[m]);
-        acc[g][m] = Fma(ToFloat(dot), Mul(scale, Set1(panel->scale[m])), acc[g][m]);
+        acc[g][m] =
+            panel->refined
+                ? AddRefined(dot, DotBlock<Codec::kMaxCode>(block, fine->codes[m], fine->init[m]),
+                             scale, fine->unit[m], acc[g][m])
+                : Fma(ToFloat(dot), Mul(scale, Set1(panel->scale[m])), acc[g][m]);
         if (Codec::kHasMinimum) acc[g][m] = Fma(minimum, Set1(panel->offset[m]), acc[g][m]);
       }
       codes[g] += Codec::kCodeBytes;
@@ -131,20 +178,21 @@ inline void DotTile(const PackedMatrix& w, const std::byte* group, int32_t num_g
   const int32_t row_blocks = w.cols / kActivationBlock;
   std::memset(sums, 0, sizeof(float) * kLanes * kRows * static_cast<size_t>(num_groups));
   CodePanel<kRows> panel[kPanelBlocks];
+  FinePanel<kRows> fine[kPanelBlocks];
   for (int32_t b = 0; b < row_blocks; b += kPanelBlocks) {
     const int32_t blocks = row_blocks - b < kPanelBlocks ? row_blocks - b : kPanelBlocks;
-    FillPanel<Codec, kRows>(x.q8, w.cols, first_row, b, blocks, panel);
+    FillPanel<Codec, kRows>(x.q8, w.cols, first_row, b, blocks, panel, fine);
     int32_t g = 0;
     if constexpr (kRows == 1) {
       for (; g + kRowGroups <= num_groups; g += kRowGroups) {
         DotGroups<Codec, kRows, kRowGroups>(group + g * group_bytes, group_bytes, row_blocks, b,
-                                            blocks, g + 2 * kRowGroups <= num_groups, panel,
+                                            blocks, g + 2 * kRowGroups <= num_groups, panel, fine,
                                             sums + g * kRows * kLanes);
       }
     }
     for (; g < num_groups; ++g) {
       DotGroups<Codec, kRows, 1>(group + g * group_bytes, group_bytes, row_blocks, b, blocks,
-                                 g + 1 < num_groups, panel, sums + g * kRows * kLanes);
+                                 g + 1 < num_groups, panel, fine, sums + g * kRows * kLanes);
     }
   }
 }

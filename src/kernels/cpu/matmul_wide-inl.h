@@ -30,8 +30,8 @@ inline constexpr int32_t kWideBlockBytes = 512;  // unpacked codes of one block 
 // [g * group_sums], [row][lane]. Codes are unpacked, blocks kWideBlockBytes apart.
 template <typename Codec, int kGroups>
 inline void DotWideTile(const std::byte* const* codes_of, const std::byte* const* scales_of,
-                        int32_t num_blocks, const CodePanel<kWideRows>* panel, float* sums,
-                        int64_t group_sums) {
+                        int32_t num_blocks, const CodePanel<kWideRows>* panel,
+                        const FinePanel<kWideRows>* fine, float* sums, int64_t group_sums) {
   Vf acc[kGroups][kWideRows];
   const std::byte* codes[kGroups];
   const std::byte* scales[kGroups];
@@ -42,9 +42,20 @@ inline void DotWideTile(const std::byte* const* codes_of, const std::byte* const
     TANDEM_UNROLL
     for (int m = 0; m < kWideRows; ++m) acc[g][m] = Load(sums + g * group_sums + m * kLanes);
   }
-  for (int32_t b = 0; b < num_blocks; ++b, ++panel) {
+  for (int32_t b = 0; b < num_blocks; ++b, ++panel, ++fine) {
     Vi dots[kGroups][kWideRows];
     DotRows<Codec::kMaxCode, kGroups, kWideRows>(codes, panel->codes, panel->init, dots);
+    const float* units = panel->scale;
+    if (panel->refined) {
+      Vi rest[kGroups][kWideRows];
+      DotRows<Codec::kMaxCode, kGroups, kWideRows>(codes, fine->codes, fine->init, rest);
+      units = fine->unit;
+      TANDEM_UNROLL
+      for (int g = 0; g < kGroups; ++g) {
+        TANDEM_UNROLL
+        for (int m = 0; m < kWideRows; ++m) dots[g][m] = Add(ShiftLeft<8>(dots[g][m]), rest[g][m]);
+      }
+    }
     TANDEM_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       const Vf scale = Load(AsHalf(scales[g]));
@@ -52,7 +63,7 @@ inline void DotWideTile(const std::byte* const* codes_of, const std::byte* const
       if (Codec::kHasMinimum) minimum = Load(AsHalf(scales[g] + 2 * kLanes));
       TANDEM_UNROLL
       for (int m = 0; m < kWideRows; ++m) {
-        acc[g][m] = Fma(ToFloat(dots[g][m]), Mul(scale, Set1(panel->scale[m])), acc[g][m]);
+        acc[g][m] = Fma(ToFloat(dots[g][m]), Mul(scale, Set1(units[m])), acc[g][m]);
         if (Codec::kHasMinimum) acc[g][m] = Fma(minimum, Set1(panel->offset[m]), acc[g][m]);
       }
       codes[g] += kWideBlockBytes;
@@ -69,8 +80,8 @@ inline void DotWideTile(const std::byte* const* codes_of, const std::byte* const
 // kGroups groups from `group` on, columns of blocks [first_block, + num_blocks), all tiles.
 template <typename Codec, int kGroups>
 inline void DotWideGroups(const PackedMatrix& w, const std::byte* group, int32_t first_block,
-                          int32_t num_blocks, const CodePanel<kWideRows>* panels, int64_t tiles,
-                          float* sums) {
+                          int32_t num_blocks, const CodePanel<kWideRows>* panels,
+                          const FinePanel<kWideRows>* fines, int64_t tiles, float* sums) {
   const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
   const int32_t row_blocks = w.cols / kActivationBlock;
   const int64_t tile_sums = kWideRows * kLanes;
@@ -92,7 +103,7 @@ inline void DotWideGroups(const PackedMatrix& w, const std::byte* group, int32_t
   }
   for (int64_t t = 0; t < tiles; ++t) {
     DotWideTile<Codec, kGroups>(codes, scales, num_blocks, panels + t * kWideBlocks,
-                                sums + t * tile_sums, tiles * tile_sums);
+                                fines + t * kWideBlocks, sums + t * tile_sums, tiles * tile_sums);
   }
 }
 
@@ -106,19 +117,20 @@ inline void DotWide(const PackedMatrix& w, const std::byte* group, int32_t num_g
   const int32_t row_blocks = w.cols / kActivationBlock;
   std::memset(sums, 0, sizeof(float) * static_cast<size_t>(num_groups * group_sums));
   CodePanel<kWideRows> panels[kWideTiles * kWideBlocks];
+  FinePanel<kWideRows> fines[kWideTiles * kWideBlocks];
   for (int32_t b = 0; b < row_blocks; b += kWideBlocks) {
     const int32_t blocks = row_blocks - b < kWideBlocks ? row_blocks - b : kWideBlocks;
     for (int64_t t = 0; t < tiles; ++t) {
       FillPanel<Codec, kWideRows>(x.q8, w.cols, first_row + t * kWideRows, b, blocks,
-                                  panels + t * kWideBlocks);
+                                  panels + t * kWideBlocks, fines + t * kWideBlocks);
     }
     int32_t g = 0;
     for (; g + kWideGroups <= num_groups; g += kWideGroups) {
-      DotWideGroups<Codec, kWideGroups>(w, group + g * group_bytes, b, blocks, panels, tiles,
+      DotWideGroups<Codec, kWideGroups>(w, group + g * group_bytes, b, blocks, panels, fines, tiles,
                                         sums + g * group_sums);
     }
     for (; g < num_groups; ++g) {
-      DotWideGroups<Codec, 1>(w, group + g * group_bytes, b, blocks, panels, tiles,
+      DotWideGroups<Codec, 1>(w, group + g * group_bytes, b, blocks, panels, fines, tiles,
                               sums + g * group_sums);
     }
   }

@@ -1,4 +1,5 @@
-// What: RopeStore: rotation of q and k, and the write of k and v into their pages.
+// What: RopeStore: biases, norms and rotation of q and k, and the write of k and v into their
+//   pages.
 // Not here: reading pages (attention-inl.h).
 // Threads: a task is a run of tokens; it writes their q and k and their slots of the pages.
 // Invariants: as ref/ops_ref.h.
@@ -9,6 +10,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/elementwise-inl.h"
 #include "kernels/cpu/isa_region-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "tensor/half.h"
@@ -61,12 +63,37 @@ inline void RotateHead(const Rotation& rotation, int32_t rope_dims, bool interle
   }
 }
 
-inline void StoreValue(float value, float* to) {
-  *to = value;
+inline void AddBias(const float* bias, int32_t head_dim, float* x) {
+  int32_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) Store(x + d, Add(Load(x + d), Load(bias + d)));
+  for (; d < head_dim; ++d) x[d] += bias[d];
 }
-inline void StoreValue(float value, uint16_t* to) {
-  *to = FloatToHalf(value);
+
+// As RmsNormRow, in place.
+inline void NormHead(const float* weight, float epsilon, int32_t head_dim, float* x) {
+  const float mean = SumOfSquares(x, head_dim) / static_cast<float>(head_dim);
+  const float scale = 1.0f / std::sqrt(mean + epsilon);
+  int32_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    Store(x + d, Mul(Mul(Load(x + d), Set1(scale)), Load(weight + d)));
+  }
+  for (; d < head_dim; ++d) x[d] = x[d] * scale * weight[d];
 }
+
+// One head of q or k of one token.
+struct HeadSteps {
+  const float* bias;  // of all heads, or null
+  const float* norm;  // or null
+};
+inline void FinishHead(const RopeStoreArgs& args, const Rotation& rotation, const HeadSteps& steps,
+                       int32_t head, float* x) {
+  if (steps.bias != nullptr) AddBias(steps.bias + head * args.head_dim, args.head_dim, x);
+  if (steps.norm != nullptr) NormHead(steps.norm, args.norm_epsilon, args.head_dim, x);
+  RotateHead(rotation, args.rope_dims, args.interleaved, x);
+}
+
+inline void StoreValue(float value, float* to) { *to = value; }
+inline void StoreValue(float value, uint16_t* to) { *to = FloatToHalf(value); }
 
 // One head's values of one token into its tile.
 template <typename T>
@@ -107,7 +134,7 @@ inline void RopeStoreToken(const RopeStoreArgs& args, int32_t token) {
   Rotation rotation;
   FillRotation(args, position, &rotation);
   for (int32_t h = 0; h < args.num_heads; ++h) {
-    RotateHead(rotation, args.rope_dims, args.interleaved,
+    FinishHead(args, rotation, {args.q_bias, args.q_norm}, h,
                args.q + token * args.q_stride + int64_t{h} * args.head_dim);
   }
   const BatchRow& row = batch.rows[batch.row_of_token[token]];
@@ -115,8 +142,9 @@ inline void RopeStoreToken(const RopeStoreArgs& args, int32_t token) {
   const BlockId block(batch.block_tables[row.table_begin + position / per_block]);
   for (int32_t h = 0; h < args.num_kv_heads; ++h) {
     float* k = args.k + token * args.k_stride + int64_t{h} * args.head_dim;
-    const float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
-    RotateHead(rotation, args.rope_dims, args.interleaved, k);
+    float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
+    FinishHead(args, rotation, {args.k_bias, args.k_norm}, h, k);
+    if (args.v_bias != nullptr) AddBias(args.v_bias + h * args.head_dim, args.head_dim, v);
     std::byte* const head = args.state.Tile(block, args.layer, h, 0);
     StoreToTile(group.planes[0], k, per_block, position % per_block, head);
     StoreToTile(group.planes[1], v, per_block, position % per_block, head + group.PlaneBytes(0));

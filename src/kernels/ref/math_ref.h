@@ -26,9 +26,7 @@ inline float Exp(float x) {
   return sum * std::bit_cast<float>((static_cast<uint32_t>(static_cast<int32_t>(n)) + 127u) << 23);
 }
 
-inline float Silu(float x) {
-  return x / (1.0f + Exp(0.0f - x));
-}
+inline float Silu(float x) { return x / (1.0f + Exp(0.0f - x)); }
 
 // Within 2e-7 of sin and cos of the exact product, for position < 2^24.
 inline void SinCos(float position, float frequency, float* sin, float* cos) {
@@ -69,7 +67,7 @@ inline void QuantizeBlock(const float* x, int8_t* codes, float* scale, int32_t* 
     const float magnitude = std::fabs(x[i]);
     largest = magnitude > largest ? magnitude : largest;
   }
-  *scale = largest / numerics::kMaxCode;
+  *scale = largest < numerics::kLeastMagnitude ? 0.0f : largest / numerics::kMaxCode;
   const float divisor = *scale == 0.0f ? 1.0f : *scale;
   *sum = 0;
   for (int i = 0; i < kActivationBlock; ++i) {
@@ -78,6 +76,23 @@ inline void QuantizeBlock(const float* x, int8_t* codes, float* scale, int32_t* 
     code = code < numerics::kMaxCode ? code : numerics::kMaxCode;
     codes[i] = static_cast<int8_t>(std::nearbyint(code));
     *sum += codes[i];
+  }
+}
+
+// The bits below the codes of a block with scale `scale`.
+inline void RefineBlock(const float* x, float scale, int8_t* fine, int32_t* sum) {
+  namespace nm = numerics;
+  const auto clamp = [](float value, float limit) {
+    value = value > -limit ? value : -limit;
+    return value < limit ? value : limit;
+  };
+  *sum = 0;
+  for (int i = 0; i < kActivationBlock; ++i) {
+    const float code = std::nearbyint(clamp(x[i] / scale, nm::kMaxCode));
+    const float all =
+        std::nearbyint(clamp(x[i] / (scale / nm::kFineUnits), nm::kMaxCode * nm::kFineUnits));
+    fine[i] = static_cast<int8_t>(clamp(all - code * nm::kFineUnits, nm::kMaxCode));
+    *sum += fine[i];
   }
 }
 

@@ -14,6 +14,20 @@ namespace {
 
 constexpr int kLanes = 16;
 
+// Refines those of blocks [first, first + count) whose squared scale is above their mean.
+void RefineRun(const QuantizedRows& q8, int64_t first, int32_t count, const float* values) {
+  float energy = 0;
+  for (int32_t b = 0; b < count; ++b) energy += q8.scales[first + b] * q8.scales[first + b];
+  for (int32_t b = 0; b < count; ++b) {
+    const float scale = q8.scales[first + b];
+    const bool refined = scale * scale * static_cast<float>(count) > energy;
+    q8.fine.refined[first + b] = refined ? 1 : 0;
+    if (!refined) continue;
+    RefineBlock(values + b * kActivationBlock, scale,
+                q8.fine.codes + (first + b) * kActivationBlock, q8.fine.sums + first + b);
+  }
+}
+
 // Row `row` of `out` gets `values` in each form that it has.
 void EmitRow(const Activation& out, int64_t row, const float* values) {
   const int64_t at = row * out.cols;
@@ -23,15 +37,17 @@ void EmitRow(const Activation& out, int64_t row, const float* values) {
     const int64_t block = (at + c) / kActivationBlock;
     QuantizeBlock(values + c, out.q8.codes + at + c, out.q8.scales + block, out.q8.sums + block);
   }
+  if (out.q8.fine.codes == nullptr) return;
+  const int32_t run = numerics::RunColumns(out.cols, kActivationBlock);
+  for (int32_t begin = 0; begin < out.cols; begin += run) {
+    RefineRun(out.q8, (at + begin) / kActivationBlock,
+              std::min(run, out.cols - begin) / kActivationBlock, values + begin);
+  }
 }
 
-bool IsQuantized(DType dtype) {
-  return InfoOf(dtype).block_elements > 1;
-}
+bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
 
-uint32_t ByteAt(const std::byte* p, int64_t i) {
-  return static_cast<uint32_t>(p[i]);
-}
+uint32_t ByteAt(const std::byte* p, int64_t i) { return static_cast<uint32_t>(p[i]); }
 
 float HalfAt(const std::byte* p, int64_t i) {
   uint16_t half = 0;
@@ -77,12 +93,21 @@ float DotQuantized(const PackedMatrix& w, int32_t n, const QuantizedRows& x, int
     const Block block = BlockOf(w, n, b);
     const int8_t* codes = x.codes + row * w.cols + int64_t{b} * kActivationBlock;
     const float scale = x.scales[row * row_blocks + b];
+    const int64_t at = row * row_blocks + b;
     int32_t dot = 0;
     for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * codes[i];
-    acc = std::fma(static_cast<float>(dot), block.scale * scale, acc);
+    int32_t sum = x.sums[at];
+    float unit = scale;
+    if (x.fine.codes != nullptr && x.fine.refined[at] != 0) {
+      const int8_t* fine = x.fine.codes + at * kActivationBlock;
+      dot *= 256;
+      for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * fine[i];
+      sum = 256 * sum + x.fine.sums[at];
+      unit = scale / numerics::kFineUnits;
+    }
+    acc = std::fma(static_cast<float>(dot), block.scale * unit, acc);
     if (block.has_minimum) {
-      const float offset = scale * static_cast<float>(x.sums[row * row_blocks + b]);
-      acc = std::fma(block.minimum, offset, acc);
+      acc = std::fma(block.minimum, unit * static_cast<float>(sum), acc);
     }
   }
   return acc;
@@ -121,6 +146,25 @@ std::byte* TileOf(const BatchView& batch, const PagedStateView& state, int32_t t
   const BatchRow& row = batch.rows[batch.row_of_token[token]];
   const int32_t entry = row.table_begin + position / state.group->tokens_per_block;
   return state.Tile(BlockId(batch.block_tables[entry]), layer, head, plane);
+}
+
+// 1 / sqrt(mean(x^2) + epsilon), the squares summed in sixteen lanes.
+float RmsScale(const float* x, int32_t cols, float epsilon) {
+  float lanes[kLanes] = {};
+  for (int32_t c = 0; c < cols; ++c) lanes[c % kLanes] = std::fma(x[c], x[c], lanes[c % kLanes]);
+  const float mean = SumLanes(lanes) / static_cast<float>(cols);
+  return 1.0f / std::sqrt(mean + epsilon);
+}
+
+void AddBias(const float* bias, int32_t head, int32_t head_dim, float* x) {
+  if (bias == nullptr) return;
+  for (int32_t d = 0; d < head_dim; ++d) x[d] += bias[head * head_dim + d];
+}
+
+void NormHead(const float* weight, float epsilon, int32_t head_dim, float* x) {
+  if (weight == nullptr) return;
+  const float scale = RmsScale(x, head_dim, epsilon);
+  for (int32_t d = 0; d < head_dim; ++d) x[d] = x[d] * scale * weight[d];
 }
 
 void Rotate(const RopeStoreArgs& args, float position, float* x) {
@@ -211,10 +255,7 @@ void RmsNorm(const RmsNormArgs& args) {
   std::vector<float> row(static_cast<size_t>(cols));
   for (int32_t r = 0; r < args.rows; ++r) {
     const float* x = args.x + int64_t{r} * cols;
-    float lanes[kLanes] = {};
-    for (int32_t c = 0; c < cols; ++c) lanes[c % kLanes] = std::fma(x[c], x[c], lanes[c % kLanes]);
-    const float mean = SumLanes(lanes) / static_cast<float>(cols);
-    const float scale = 1.0f / std::sqrt(mean + args.epsilon);
+    const float scale = RmsScale(x, cols, args.epsilon);
     for (int32_t c = 0; c < cols; ++c) row[static_cast<size_t>(c)] = x[c] * scale * args.weight[c];
     EmitRow(args.out, r, row.data());
   }
@@ -249,12 +290,17 @@ void RopeStore(const RopeStoreArgs& args) {
   for (int32_t token = 0; token < args.batch.num_tokens; ++token) {
     const int32_t position = args.batch.positions[token];
     for (int32_t h = 0; h < args.num_heads; ++h) {
-      Rotate(args, static_cast<float>(position),
-             args.q + token * args.q_stride + int64_t{h} * args.head_dim);
+      float* q = args.q + token * args.q_stride + int64_t{h} * args.head_dim;
+      AddBias(args.q_bias, h, args.head_dim, q);
+      NormHead(args.q_norm, args.norm_epsilon, args.head_dim, q);
+      Rotate(args, static_cast<float>(position), q);
     }
     for (int32_t h = 0; h < args.num_kv_heads; ++h) {
       float* k = args.k + token * args.k_stride + int64_t{h} * args.head_dim;
-      const float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
+      float* v = args.v + token * args.v_stride + int64_t{h} * args.head_dim;
+      AddBias(args.k_bias, h, args.head_dim, k);
+      AddBias(args.v_bias, h, args.head_dim, v);
+      NormHead(args.k_norm, args.norm_epsilon, args.head_dim, k);
       Rotate(args, static_cast<float>(position), k);
       const float* const values[2] = {k, v};
       for (size_t plane = 0; plane < 2; ++plane) {

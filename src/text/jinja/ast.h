@@ -45,6 +45,7 @@ enum class ExprKind {
   kTest,         // subject, parameters? ...; builtin; `negated`
   kMethod,       // receiver, parameters? ...; builtin
   kCall,         // parameters? ...; builtin
+  kMacroCall,    // positional ..., named ... (names); name
   kNamespace,    // initial? values; names
   kMap,          // subject; by attribute (name, default?) or by filter (inner)
   kSelect,  // subject; name (empty: the item itself); inner test or null: truth; `negated`: reject
@@ -85,6 +86,7 @@ enum class StmtKind {
   kSetBlock,  // target, body
   kIf,        // branches (condition, body); otherwise
   kFor,       // target, expr, filter?, body; otherwise
+  kMacro,     // target (its name), parameters, defaults?, body
   kBreak,
   kContinue,
 };
@@ -99,6 +101,8 @@ struct Stmt {
   Block body;
   std::vector<std::pair<ExprPtr, Block>> branches;
   Block otherwise;
+  std::vector<std::string> parameters;
+  std::vector<ExprPtr> defaults;
 };
 
 }  // namespace tandem::jinja

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <optional>
 
 namespace tandem::jinja {
@@ -12,26 +13,27 @@ Evaluator::Evaluator(Runtime& rt, Variables variables) : rt_(rt) {
   scopes_.emplace_back();
 }
 
-std::string Evaluator::Render(const Block& block) {
-  std::string out;
+MarkedText Evaluator::Render(const Block& block) {
+  MarkedText out;
   Run(block, out);
   return out;
 }
 
 // --- statements ---
 
-Evaluator::Flow Evaluator::Run(const Block& block, std::string& out) {
+Evaluator::Flow Evaluator::Run(const Block& block, MarkedText& out) {
+  const Runtime::Nested nested(rt_);
   for (const StmtPtr& stmt : block) {
     rt_.set_line(stmt->line);
     if (!rt_.Charge()) return Flow::kNext;
     Flow flow = Flow::kNext;
     switch (stmt->kind) {
       case StmtKind::kText:
-        out += stmt->text;
-        if (out.size() > rt_.limits().max_output_bytes) Print(Value(), out);
+        out.Append(stmt->text);
+        rt_.Append(Value(), out);  // checks the size
         break;
       case StmtKind::kPrint:
-        Print(Eval(*stmt->expr), out);
+        rt_.Append(Eval(*stmt->expr), out);
         break;
       case StmtKind::kSet:
         Assign(stmt->target, Eval(*stmt->expr));
@@ -45,6 +47,9 @@ Evaluator::Flow Evaluator::Run(const Block& block, std::string& out) {
       case StmtKind::kFor:
         flow = RunFor(*stmt, out);
         break;
+      case StmtKind::kMacro:
+        DefineMacro(*stmt);
+        break;
       case StmtKind::kBreak:
         return Flow::kBreak;
       case StmtKind::kContinue:
@@ -55,14 +60,7 @@ Evaluator::Flow Evaluator::Run(const Block& block, std::string& out) {
   return Flow::kNext;
 }
 
-void Evaluator::Print(const Value& v, std::string& out) {
-  if (!rt_.ok()) return;
-  const size_t limit = rt_.limits().max_output_bytes;
-  if (Status s = AppendStr(v, limit, out); !s.ok()) rt_.Fail(s);
-  if (out.size() > limit) rt_.Fail(OutOfRangeError("a text grows beyond {} bytes", limit));
-}
-
-Evaluator::Flow Evaluator::RunIf(const Stmt& stmt, std::string& out) {
+Evaluator::Flow Evaluator::RunIf(const Stmt& stmt, MarkedText& out) {
   for (const auto& [condition, body] : stmt.branches) {
     const bool taken = Eval(*condition).Truthy();
     if (!rt_.ok()) return Flow::kNext;
@@ -83,7 +81,7 @@ Value Evaluator::FilterItems(const Stmt& stmt, const List& items) {
   return rt_.MakeList(List::Flavor::kList, std::move(kept));
 }
 
-Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, std::string& out) {
+Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, MarkedText& out) {
   std::shared_ptr<const List> items = rt_.Items(Eval(*stmt.expr));
   if (stmt.filter && rt_.ok()) items = rt_.Items(FilterItems(stmt, *items));
   if (!rt_.ok()) return Flow::kNext;
@@ -103,11 +101,17 @@ Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, std::string& out) {
 }
 
 void Evaluator::RunSetBlock(const Stmt& stmt) {
-  std::string text;
+  MarkedText text;
   scopes_.emplace_back();
   Run(stmt.body, text);
   scopes_.pop_back();
-  Assign(stmt.target, rt_.String(std::move(text)));
+  Assign(stmt.target, rt_.Text(std::move(text)));
+}
+
+void Evaluator::DefineMacro(const Stmt& stmt) {
+  std::erase_if(macros_, [&](const Stmt* m) { return m->target.name == stmt.target.name; });
+  macros_.push_back(&stmt);
+  SetVariable(stmt.target.name, Value(Callable{}));
 }
 
 // --- names ---
@@ -168,6 +172,7 @@ std::vector<Value> Evaluator::EvalOperands(const Expr& e) {
 }
 
 Value Evaluator::Eval(const Expr& e) {
+  const Runtime::Nested nested(rt_);
   if (!rt_.Charge()) return Value();
   rt_.set_line(e.line);
   switch (e.kind) {
@@ -222,6 +227,8 @@ Value Evaluator::Eval(const Expr& e) {
       return Apply(e, nullptr);
     case ExprKind::kNamespace:
       return EvalNamespace(e);
+    case ExprKind::kMacroCall:
+      return EvalMacroCall(e);
     case ExprKind::kMap:
       return EvalMap(e);
     case ExprKind::kSelect:
@@ -232,6 +239,7 @@ Value Evaluator::Eval(const Expr& e) {
 
 Value Evaluator::EvalDict(const Expr& e) {
   std::vector<std::pair<std::string, Value>> entries;
+  bool data_keys = false;
   for (size_t i = 0; i + 1 < e.operands.size(); i += 2) {
     const Value key = EvalOperand(e, i);
     Value value = EvalOperand(e, i + 1);
@@ -240,9 +248,10 @@ Value Evaluator::EvalDict(const Expr& e) {
       return rt_.Fail(
           UnimplementedError("a key of type {} in a dict is not supported", TypeName(key)));
     }
+    data_keys = data_keys || key.HasData();
     entries.emplace_back(key.as_string(), std::move(value));
   }
-  return rt_.MakeDict(std::move(entries));
+  return rt_.MakeDict(std::move(entries), data_keys);
 }
 
 Value Evaluator::EvalSlice(const Expr& e) {
@@ -261,15 +270,67 @@ Value Evaluator::EvalCompare(const Expr& e) {
 }
 
 Value Evaluator::EvalConcat(const Expr& e) {
-  std::string text;
-  for (size_t i = 0; i < e.operands.size(); ++i) Print(EvalOperand(e, i), text);
-  return rt_.String(std::move(text));
+  MarkedText text;
+  for (size_t i = 0; i < e.operands.size(); ++i) rt_.Append(EvalOperand(e, i), text);
+  return rt_.Text(std::move(text));
 }
 
 Value Evaluator::EvalNamespace(const Expr& e) {
   Namespace* const ns = rt_.MakeNamespace();
   for (size_t i = 0; i < e.operands.size(); ++i) ns->Set(e.names[i], EvalOperand(e, i));
   return Value(ns);
+}
+
+Evaluator::Scope Evaluator::BindMacro(const Stmt& macro, const Expr& call) {
+  const auto& parameters = macro.parameters;
+  const size_t positional = call.operands.size() - call.names.size();
+  Scope scope;
+  if (positional > parameters.size()) {
+    rt_.FailType("macro '{}' takes not more than {} arguments", call.name, parameters.size());
+    return scope;
+  }
+  for (size_t i = 0; i < call.operands.size() && rt_.ok(); ++i) {
+    const std::string& name = i < positional ? parameters[i] : call.names[i - positional];
+    if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
+      rt_.FailType("macro '{}' has no argument '{}'", call.name, name);
+    }
+    const auto is_given = [&name](const auto& entry) { return entry.first == name; };
+    if (std::any_of(scope.begin(), scope.end(), is_given)) {
+      rt_.FailType("macro '{}' gets its argument '{}' twice", call.name, name);
+    }
+    scope.emplace_back(name, EvalOperand(call, i));
+  }
+  return scope;
+}
+
+// A macro sees its arguments and what the template sets outside of loops, not its caller's names.
+Value Evaluator::EvalMacroCall(const Expr& e) {
+  const auto it = std::find_if(macros_.begin(), macros_.end(),
+                               [&e](const Stmt* m) { return m->target.name == e.name; });
+  if (it == macros_.end()) return rt_.FailType("'{}' is undefined", e.name);
+  const Stmt& macro = **it;
+  Scope arguments = BindMacro(macro, e);
+  if (!rt_.ok()) return Value();
+  std::vector<Scope> hidden(std::make_move_iterator(scopes_.begin() + 2),
+                            std::make_move_iterator(scopes_.end()));
+  scopes_.resize(2);
+  const size_t given = arguments.size();
+  scopes_.push_back(std::move(arguments));
+  for (size_t i = 0; i < macro.parameters.size() && rt_.ok(); ++i) {
+    const auto is_given = [&](const auto& entry) { return entry.first == macro.parameters[i]; };
+    const auto last = scopes_.back().begin() + static_cast<ptrdiff_t>(given);
+    if (std::any_of(scopes_.back().begin(), last, is_given)) continue;
+    SetVariable(macro.parameters[i],
+                macro.defaults[i] ? Eval(*macro.defaults[i])
+                                  : Value::MakeUndefined(fmt::format(
+                                        "the argument '{}' was not given", macro.parameters[i])));
+  }
+  MarkedText text;
+  Run(macro.body, text);
+  scopes_.resize(2);
+  scopes_.insert(scopes_.end(), std::make_move_iterator(hidden.begin()),
+                 std::make_move_iterator(hidden.end()));
+  return rt_.Text(std::move(text));
 }
 
 Value Evaluator::Apply(const Expr& e, const Value* subject) {
@@ -284,6 +345,9 @@ Value Evaluator::Apply(const Expr& e, const Value* subject) {
   }
   if (!rt_.ok()) return Value();
   const Arguments given(arguments.data(), e.operands.size());
+  const Runtime::DataContext context(
+      rt_, std::any_of(given.begin(), given.end(),
+                       [](const std::optional<Value>& v) { return v && v->HasData(); }));
   if (e.kind == ExprKind::kMethod) return CallMethod(rt_, *e.builtin, given);
   Value result = e.builtin->call(rt_, given);
   return e.negated ? Value(!result.Truthy()) : result;

@@ -1,5 +1,6 @@
 // What: runs a parsed template: walks its statements and expressions and collects the text.
 // Not here: parsing, and what builtins do.
+//   A text of the template is not data; what is printed keeps its marks (value.h).
 // Threads: one Evaluator per rendering; the tree may be shared.
 // Cost: every node charges one step to the Runtime.
 #pragma once
@@ -22,7 +23,7 @@ class Evaluator {
   Evaluator(Runtime& rt, Variables variables);
 
   // The template's text; meaningless when rt.ok() is false afterwards.
-  std::string Render(const Block& block);
+  MarkedText Render(const Block& block);
 
  private:
   // What ended a block early.
@@ -32,12 +33,12 @@ class Evaluator {
   // have their own, `if` has none.
   using Scope = Variables;
 
-  Flow Run(const Block& block, std::string& out);
-  Flow RunIf(const Stmt& stmt, std::string& out);
-  Flow RunFor(const Stmt& stmt, std::string& out);
+  Flow Run(const Block& block, MarkedText& out);
+  Flow RunIf(const Stmt& stmt, MarkedText& out);
+  Flow RunFor(const Stmt& stmt, MarkedText& out);
   Value FilterItems(const Stmt& stmt, const List& items);
   void RunSetBlock(const Stmt& stmt);
-  void Print(const Value& v, std::string& out);
+  void DefineMacro(const Stmt& stmt);
 
   void Assign(const Target& target, const Value& value);
   void SetVariable(std::string_view name, Value value);
@@ -51,6 +52,9 @@ class Evaluator {
   Value EvalCompare(const Expr& e);
   Value EvalConcat(const Expr& e);
   Value EvalNamespace(const Expr& e);
+  Value EvalMacroCall(const Expr& e);
+  // The arguments of a call as the macro's first scope; fails where Python would.
+  Scope BindMacro(const Stmt& macro, const Expr& call);
   Value EvalMap(const Expr& e);
   Value EvalSelect(const Expr& e);
   // Applies a filter, test, method or function; `subject` stands in for a null first operand.
@@ -58,7 +62,9 @@ class Evaluator {
   Value EvalMember(const Value& object, std::string_view path);
 
   Runtime& rt_;
+  // [0] the variables, [1] what the template sets outside of loops, then the inner ones.
   std::vector<Scope> scopes_;
+  std::vector<const Stmt*> macros_;
 };
 
 }  // namespace tandem::jinja

@@ -253,12 +253,10 @@ ExprPtr ExpressionParser::ParseNameOrCall() {
 
 ExprPtr ExpressionParser::ParseFunctionCall(const std::string& name, int line) {
   if (name == "namespace") return ParseNamespace(line);
+  if (name == "dict") return ParseDictCall(line);
   ExprPtr call = Make(ExprKind::kCall, line);
   call->builtin = FindFunction(name);
-  if (call->builtin == nullptr) {
-    cursor_.FailUnknown("function", name, line);
-    return call;
-  }
+  if (call->builtin == nullptr) return ParseMacroCall(name, line);
   Bind(*call, name, ParseArguments());
   return call;
 }
@@ -272,6 +270,36 @@ ExprPtr ExpressionParser::ParseNamespace(int line) {
   }
   for (auto& [name, value] : arguments.keywords) {
     e->names.push_back(name);
+    Add(*e, std::move(value));
+  }
+  return e;
+}
+
+// dict(name=value, ...)
+ExprPtr ExpressionParser::ParseDictCall(int line) {
+  CallArguments arguments = ParseArguments();
+  ExprPtr e = Make(ExprKind::kDict, line);
+  if (!arguments.positional.empty()) {
+    cursor_.FailUnknown("positional argument of", "dict", line);
+    return e;
+  }
+  for (auto& [name, value] : arguments.keywords) {
+    Add(*e, Constant(Value::MakeString(name), line));
+    Add(*e, std::move(value));
+  }
+  return e;
+}
+
+ExprPtr ExpressionParser::ParseMacroCall(const std::string& name, int line) {
+  const bool known = std::any_of(macro_calls_.begin(), macro_calls_.end(),
+                                 [&name](const auto& call) { return call.first == name; });
+  if (!known) macro_calls_.emplace_back(name, line);
+  CallArguments arguments = ParseArguments();
+  ExprPtr e = Make(ExprKind::kMacroCall, line);
+  e->name = name;
+  for (ExprPtr& value : arguments.positional) Add(*e, std::move(value));
+  for (auto& [keyword, value] : arguments.keywords) {
+    e->names.push_back(keyword);
     Add(*e, std::move(value));
   }
   return e;

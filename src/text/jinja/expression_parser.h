@@ -25,6 +25,12 @@ class ExpressionParser {
   // (the filter of a loop), `conditional` is off.
   ExprPtr ParseTuple(bool conditional);
   ExprPtr ParseExpression();
+  // `| filter` behind `e`, any number of them; tests too.
+  ExprPtr ParseFilters(ExprPtr e);
+
+  // The functions called so far that are no builtins, each with its first line: macros, if the
+  // template defines them somewhere.
+  const std::vector<std::pair<std::string, int>>& macro_calls() const { return macro_calls_; }
 
  private:
   // Arguments of a call as written.
@@ -68,6 +74,8 @@ class ExpressionParser {
   ExprPtr ParseNameOrCall();
   ExprPtr ParseFunctionCall(const std::string& name, int line);
   ExprPtr ParseNamespace(int line);
+  ExprPtr ParseDictCall(int line);
+  ExprPtr ParseMacroCall(const std::string& name, int line);
   ExprPtr ParsePostfix(ExprPtr e);
   ExprPtr ParseDot(ExprPtr object, int line);
   ExprPtr ParseSubscript(ExprPtr object, int line);
@@ -76,8 +84,6 @@ class ExpressionParser {
   // Puts the arguments in the order of the builtin's parameters behind what `call` already holds.
   void Bind(Expr& call, std::string_view name, CallArguments arguments);
 
-  // `| filter` and `is test`, any number of them.
-  ExprPtr ParseFilters(ExprPtr e);
   ExprPtr ParseFilter(ExprPtr subject, int line);
   ExprPtr ParseTest(ExprPtr subject, int line);
   bool AtBareArgument() const;
@@ -89,6 +95,7 @@ class ExpressionParser {
   std::optional<std::string> TakeConstantString(const Expr* e, std::string_view what, int line);
 
   TokenCursor& cursor_;
+  std::vector<std::pair<std::string, int>> macro_calls_;
 };
 
 }  // namespace tandem::jinja

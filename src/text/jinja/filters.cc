@@ -16,10 +16,11 @@ using Flavor = List::Flavor;
 // --- text ---
 
 Value Trim(Runtime& rt, Arguments args) {
-  const std::string text = rt.Str(*args[0]);
+  const MarkedText text = rt.MarkedStr(*args[0]);
   rt.ChargeBytes(text.size());
-  if (!Given(args, 1)) return rt.String(std::string(StripSpace(text, Side::kBoth)));
-  return rt.String(std::string(StripChars(text, StringOr(rt, args, 1, ""), Side::kBoth)));
+  if (!Given(args, 1)) return rt.Text(text.Part(StripSpace(text.text(), Side::kBoth)));
+  const std::string chars = StringOr(rt, args, 1, "");
+  return rt.Text(text.Part(StripChars(text.text(), chars, Side::kBoth)));
 }
 
 template <std::string (*kFunction)(std::string_view)>
@@ -53,9 +54,9 @@ std::string TitleWords(std::string_view text) {
 }
 
 Value Replace(Runtime& rt, Arguments args) {
-  const Value text = rt.String(rt.Str(*args[0]));
-  const Value from = rt.String(rt.Str(*args[1]));
-  const Value to = rt.String(rt.Str(*args[2]));
+  const Value text = rt.Text(rt.MarkedStr(*args[0]));
+  const Value from = rt.Text(rt.MarkedStr(*args[1]));
+  const Value to = rt.Text(rt.MarkedStr(*args[2]));
   const Value count = Given(args, 3) ? *args[3] : Value(int64_t{-1});
   const std::optional<Value> forwarded[] = {text, from, to, count};
   if (!rt.ok()) return Value();
@@ -241,17 +242,15 @@ Value ItemsOf(Runtime& rt, Arguments args) {
 
 Value Join(Runtime& rt, Arguments args) {
   const auto list = rt.Items(*args[0]);
-  const std::string separator = Given(args, 1) ? rt.Str(*args[1]) : "";
-  const size_t limit = rt.limits().max_output_bytes;
-  std::string out;
+  const MarkedText separator = Given(args, 1) ? rt.MarkedStr(*args[1]) : MarkedText();
+  MarkedText out;
   for (size_t i = 0; i < list->items.size() && rt.Charge(); ++i) {
-    if (i > 0) out += separator;
+    if (i > 0) out.Append(separator);
     Value item = list->items[i];
     if (Given(args, 2)) item = Subscript(rt, item, *args[2]);
-    if (Status s = AppendStr(item, limit, out); !s.ok()) return rt.Fail(s);
-    if (out.size() > limit) return rt.Fail(OutOfRangeError("a text grows beyond {} bytes", limit));
+    if (!rt.Append(item, out)) return Value();
   }
-  return rt.String(std::move(out));
+  return rt.Text(std::move(out));
 }
 
 constexpr Builtin kStringFilters[] = {

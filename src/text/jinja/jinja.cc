@@ -1,5 +1,7 @@
 #include "text/jinja/jinja.h"
 
+#include <ctime>
+
 #include "text/jinja/evaluator.h"
 #include "text/jinja/parser.h"
 #include "text/unicode.h"
@@ -26,11 +28,21 @@ Result<Template> Template::Create(std::string_view source) {
   return Template(std::make_unique<const Tree>(Tree{std::move(*block)}));
 }
 
-Result<std::string> Template::Render(Variables variables, const Limits& limits) const {
-  Runtime rt(limits);
-  std::string text = Evaluator(rt, std::move(variables)).Render(tree_->block);
+Result<MarkedText> Template::RenderMarked(Variables variables, const Limits& limits,
+                                          const std::tm& now) const {
+  Runtime rt(limits, now);
+  MarkedText text = Evaluator(rt, std::move(variables)).Render(tree_->block);
   if (!rt.ok()) return rt.error();
   return text;
+}
+
+Result<std::string> Template::Render(Variables variables, const Limits& limits) const {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm now{};
+  localtime_r(&seconds, &now);
+  Result<MarkedText> text = RenderMarked(std::move(variables), limits, now);
+  if (!text.ok()) return text.status();
+  return std::move(*text).TakeText();
 }
 
 }  // namespace tandem::jinja

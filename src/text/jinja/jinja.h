@@ -1,7 +1,7 @@
 // What: Template: a small Jinja interpreter for chat templates.
 // Not here: what a chat template is given (chat_template.h); the parts of Jinja that no chat
-//   template uses (inheritance, includes, macros, auto-escaping, raw blocks). What is not supported
-//   is an error when the template is loaded, never a wrong text.
+//   template uses (inheritance, includes, call blocks, auto-escaping). What is not supported is an
+//   error when the template is loaded, never a wrong text.
 // Threads: immutable after Create; Render from any thread.
 // Cost: bounded by Limits, whatever the template and its variables. Transient memory of Create is
 //   about 50 bytes per byte of source.
@@ -10,6 +10,7 @@
 //   dict keys are strings, and both are errors beyond that.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,9 +37,13 @@ class Template {
 
   using Variables = std::vector<std::pair<std::string, Value>>;
 
-  // The text for these variables. INVALID_ARGUMENT where Python would raise (raise_exception
+  // The text for these variables, with what came from data marked: strings that FromJson made, and
+  // what was computed from those. `now` is the local time for strftime_now. INVALID_ARGUMENT where Python would raise (raise_exception
   // included), OUT_OF_RANGE beyond `limits`, UNIMPLEMENTED for an operand that is not supported;
   // each with the line.
+  Result<MarkedText> RenderMarked(Variables variables, const Limits& limits,
+                                  const std::tm& now) const;
+  // The same without marks, now.
   Result<std::string> Render(Variables variables, const Limits& limits = {}) const;
 
  private:

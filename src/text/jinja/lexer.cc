@@ -119,17 +119,14 @@ class Lexer {
     const char type = text_[tag + 1];
     const char sign = tag + 2 < text_.size() ? text_[tag + 2] : '\0';
     std::string_view data = text_.substr(pos_, tag - pos_);
-    if (sign == '-') {
-      data = RightStripped(data);
-    } else if (sign != '+' && type != '{') {
-      const size_t newline = data.rfind('\n');
-      const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
-      if ((line_begin > 0 || line_starting_) && AllSpace(data.substr(line_begin))) {
-        data = data.substr(0, line_begin);
-      }
-    }
-    if (!data.empty()) Add(TokenKind::kData, data);
+    AddData(data, sign, /*trims_line=*/type != '{');
     Advance(tag - pos_);
+    char raw_open = '\0';
+    char raw_close = '\0';
+    if (const size_t end = SimpleTagEnd(pos_, "raw", &raw_open, &raw_close);
+        end != std::string_view::npos) {
+      return LexRaw(end, raw_close);
+    }
     const size_t begin_bytes = sign == '-' || sign == '+' ? 3 : 2;
     if (type == '#') {
       LexComment(begin_bytes);
@@ -138,6 +135,55 @@ class Lexer {
     Add(type == '%' ? TokenKind::kBlockBegin : TokenKind::kPrintBegin);
     Advance(begin_bytes);
     LexTag(type == '%');
+  }
+
+  // Text before a tag with `sign`, without the white space that the tag trims.
+  void AddData(std::string_view data, char sign, bool trims_line) {
+    if (sign == '-') {
+      data = RightStripped(data);
+    } else if (sign != '+' && trims_line) {
+      const size_t newline = data.rfind('\n');
+      const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
+      if ((line_begin > 0 || line_starting_) && AllSpace(data.substr(line_begin))) {
+        data = data.substr(0, line_begin);
+      }
+    }
+    if (!data.empty()) Add(TokenKind::kData, data);
+  }
+
+  // The end of "{%", white space, `word`, white space, "%}" at `at`, with the signs of both ends;
+  // npos where that does not stand there.
+  size_t SimpleTagEnd(size_t at, std::string_view word, char* open_sign, char* close_sign) const {
+    constexpr size_t kNone = std::string_view::npos;
+    if (text_.substr(at, 2) != "{%") return kNone;
+    at += 2;
+    *open_sign = at < text_.size() ? text_[at] : '\0';
+    if (*open_sign == '-' || *open_sign == '+') ++at;
+    at = SpaceEnd(at);
+    if (text_.substr(at, word.size()) != word) return kNone;
+    at = SpaceEnd(at + word.size());
+    *close_sign = at < text_.size() ? text_[at] : '\0';
+    if (*close_sign == '-' || *close_sign == '+') ++at;
+    return text_.substr(at, 2) == "%}" ? at + 2 : kNone;
+  }
+
+  // {% raw %} at the cursor, whose signs have been seen to; text up to {% endraw %} as it stands.
+  void LexRaw(size_t end, char close_sign) {
+    if (close_sign == '+') return FailUnsupported("'+' at the end of the tag 'raw' is");
+    if (close_sign == '-') end = SpaceEnd(end);
+    line_starting_ = text_[end - 1] == '\n';
+    Advance(end - pos_);
+    for (size_t at = text_.find("{%", pos_); at != std::string_view::npos;
+         at = text_.find("{%", at + 2)) {
+      char open_sign = '\0';
+      char sign = '\0';
+      const size_t tag_end = SimpleTagEnd(at, "endraw", &open_sign, &sign);
+      if (tag_end == std::string_view::npos) continue;
+      AddData(text_.substr(pos_, at - pos_), open_sign, /*trims_line=*/true);
+      Advance(tag_end - pos_);
+      return EndTag(0, sign, /*trims_newline=*/true);
+    }
+    FailSyntax("the tag 'raw' is not closed");
   }
 
   void LexComment(size_t begin_bytes) {
@@ -162,11 +208,6 @@ class Lexer {
   }
 
   void LexTag(bool block) {
-    const size_t name = SpaceEnd(pos_);
-    if (block && text_.substr(name, 3) == "raw" &&
-        !(name + 3 < text_.size() && IsNameChar(text_[name + 3]))) {
-      return FailUnsupported("the tag 'raw' is");
-    }
     std::string open;  // brackets that are open: inside them "}}" and "%}" close nothing
     while (status_.ok()) {
       Advance(SpaceEnd(pos_) - pos_);

@@ -19,6 +19,10 @@ constexpr int64_t kMaxRange = 100'000;
 const std::string& Self(Arguments args) {
   return args[0]->as_string();
 }
+// A part of the receiver's text, with its marks.
+Value PartOfSelf(Runtime& rt, Arguments args, std::string_view part) {
+  return rt.Text(args[0]->as_text().Part(part));
+}
 
 // --- str ---
 
@@ -26,9 +30,10 @@ template <Side kSide>
 Value StripMethod(Runtime& rt, Arguments args) {
   rt.ChargeBytes(Self(args).size());
   if (!Given(args, 1) || args[1]->is_none()) {
-    return rt.String(std::string(StripSpace(Self(args), kSide)));
+    return PartOfSelf(rt, args, StripSpace(Self(args), kSide));
   }
-  return rt.String(std::string(StripChars(Self(args), StringOr(rt, args, 1, ""), kSide)));
+  const std::string chars = StringOr(rt, args, 1, "");
+  return PartOfSelf(rt, args, StripChars(Self(args), chars, kSide));
 }
 
 // startswith and endswith take one string or a tuple of them.
@@ -58,21 +63,23 @@ Value EndsWith(Runtime& rt, Arguments args) {
 Value RemovePrefix(Runtime& rt, Arguments args) {
   const std::string prefix = StringOr(rt, args, 1, "");
   if (!Self(args).starts_with(prefix)) return *args[0];
-  return rt.String(Self(args).substr(prefix.size()));
+  return PartOfSelf(rt, args, std::string_view(Self(args)).substr(prefix.size()));
 }
 Value RemoveSuffix(Runtime& rt, Arguments args) {
   const std::string suffix = StringOr(rt, args, 1, "");
   if (!Self(args).ends_with(suffix)) return *args[0];
-  return rt.String(Self(args).substr(0, Self(args).size() - suffix.size()));
+  const std::string_view self = Self(args);
+  return PartOfSelf(rt, args, self.substr(0, self.size() - suffix.size()));
 }
 
 // Splits at white space; at most `limit` times.
-std::vector<Value> SplitAtSpace(Runtime& rt, std::string_view text, int64_t limit) {
+std::vector<Value> SplitAtSpace(Runtime& rt, Arguments args, int64_t limit) {
+  std::string_view text = Self(args);
   std::vector<Value> parts;
   text = StripSpace(text, Side::kLeft);
   while (!text.empty() && rt.ok()) {
     if (static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(rt.String(std::string(text)));
+      parts.push_back(PartOfSelf(rt, args, text));
       break;
     }
     size_t end = 0;
@@ -81,7 +88,7 @@ std::vector<Value> SplitAtSpace(Runtime& rt, std::string_view text, int64_t limi
       if (IsPythonSpace(c.code)) break;
       end += c.size;
     }
-    parts.push_back(rt.String(std::string(text.substr(0, end))));
+    parts.push_back(PartOfSelf(rt, args, text.substr(0, end)));
     text = StripSpace(text.substr(end), Side::kLeft);
   }
   return parts;
@@ -108,11 +115,11 @@ int64_t LimitOf(int64_t count) {
 }
 
 Value Split(Runtime& rt, Arguments args) {
-  const std::string& text = Self(args);
+  const std::string_view text = Self(args);
   const int64_t limit = LimitOf(IntOr(rt, args, 2, -1));
   if (!rt.ChargeBytes(text.size())) return Value();
   if (!Given(args, 1) || args[1]->is_none()) {
-    return rt.MakeList(Flavor::kList, SplitAtSpace(rt, text, limit));
+    return rt.MakeList(Flavor::kList, SplitAtSpace(rt, args, limit));
   }
   const std::string separator = StringOr(rt, args, 1, "");
   if (separator.empty()) return rt.FailType("split by an empty separator");
@@ -120,10 +127,10 @@ Value Split(Runtime& rt, Arguments args) {
   size_t begin = 0;
   for (const size_t at : Matches(rt, text, separator, limit)) {
     if (!rt.ok()) break;
-    parts.push_back(rt.String(text.substr(begin, at - begin)));
+    parts.push_back(PartOfSelf(rt, args, text.substr(begin, at - begin)));
     begin = at + separator.size();
   }
-  parts.push_back(rt.String(text.substr(begin)));
+  parts.push_back(PartOfSelf(rt, args, text.substr(begin)));
   return rt.MakeList(Flavor::kList, std::move(parts));
 }
 
@@ -140,10 +147,10 @@ Value RightSplit(Runtime& rt, Arguments args) {
         separator.size() > rest.size() ? std::string_view::npos : FindLastText(rest, separator);
     if (at == std::string_view::npos) break;
     rt.ChargeBytes(rest.size() - at);
-    parts.push_back(rt.String(std::string(rest.substr(at + separator.size()))));
+    parts.push_back(PartOfSelf(rt, args, rest.substr(at + separator.size())));
     rest = rest.substr(0, at);
   }
-  parts.push_back(rt.String(std::string(rest)));
+  parts.push_back(PartOfSelf(rt, args, rest));
   std::reverse(parts.begin(), parts.end());
   return rt.MakeList(Flavor::kList, std::move(parts));
 }
@@ -153,44 +160,45 @@ Value SplitLinesMethod(Runtime& rt, Arguments args) {
   rt.ChargeBytes(Self(args).size());
   for (const std::string_view line : SplitLines(Self(args))) {
     if (!rt.ok()) break;
-    lines.push_back(rt.String(std::string(line)));
+    lines.push_back(PartOfSelf(rt, args, line));
   }
   return rt.MakeList(Flavor::kList, std::move(lines));
 }
 
 // Where Python's replace() puts `to` for an empty needle: before every character and at the end.
-std::string Interleave(Runtime& rt, std::string_view text, std::string_view to, int64_t limit) {
-  std::string out;
+MarkedText Interleave(Runtime& rt, const MarkedText& text, const MarkedText& to, int64_t limit) {
+  MarkedText out;
   size_t pos = 0;
   for (int64_t done = 0; done < limit && rt.Charge(); ++done) {
     if (out.size() > rt.limits().max_output_bytes) break;
-    out += to;
+    out.Append(to);
     if (pos == text.size()) return out;
-    const size_t size = DecodeChar(text, pos).size;
-    out += text.substr(pos, size);
+    const size_t size = DecodeChar(text.text(), pos).size;
+    out.AppendPart(text, pos, pos + size);
     pos += size;
   }
-  out += text.substr(pos);
+  out.AppendPart(text, pos, text.size());
   return out;
 }
 
 Value ReplaceMethod(Runtime& rt, Arguments args) {
-  const std::string& text = Self(args);
+  const MarkedText& text = args[0]->as_text();
   const std::string from = StringOr(rt, args, 1, "");
-  const std::string to = StringOr(rt, args, 2, "");
+  StringOr(rt, args, 2, "");  // must be a string
   const int64_t limit = LimitOf(IntOr(rt, args, 3, -1));
   if (!rt.ok()) return Value();
-  if (from.empty()) return rt.String(Interleave(rt, text, to, limit));
-  std::string out;
+  const MarkedText& to = args[2]->as_text();
+  if (from.empty()) return rt.Text(Interleave(rt, text, to, limit));
+  MarkedText out;
   size_t begin = 0;
-  for (const size_t at : Matches(rt, text, from, limit)) {
-    out += text.substr(begin, at - begin);
-    out += to;
+  for (const size_t at : Matches(rt, text.text(), from, limit)) {
+    out.AppendPart(text, begin, at);
+    out.Append(to);
     begin = at + from.size();
     if (out.size() > rt.limits().max_output_bytes) break;
   }
-  out += text.substr(begin);
-  return rt.String(std::move(out));
+  out.AppendPart(text, begin, text.size());
+  return rt.Text(std::move(out));
 }
 
 int64_t CharacterCount(std::string_view text) {
@@ -222,16 +230,16 @@ Value MapText(Runtime& rt, Arguments args) {
 
 Value JoinMethod(Runtime& rt, Arguments args) {
   const auto list = rt.Items(*args[1]);
-  std::string out;
+  MarkedText out;
   for (size_t i = 0; i < list->items.size() && rt.Charge(); ++i) {
     if (!list->items[i].is_string()) {
       return rt.FailType("join: item {} is a {}, not a string", i, TypeName(list->items[i]));
     }
-    if (i > 0) out += Self(args);
-    out += list->items[i].as_string();
+    if (i > 0) out.Append(args[0]->as_text());
+    out.Append(list->items[i].as_text());
     if (out.size() > rt.limits().max_output_bytes) break;
   }
-  return rt.String(std::move(out));
+  return rt.Text(std::move(out));
 }
 
 // --- dict ---

@@ -143,11 +143,15 @@ Value Repeat(Runtime& rt, const Value& sequence, int64_t count) {
   }
   if (unit == 0) return sequence;
   if (sequence.is_string()) {
-    const std::string& text = sequence.as_string();
-    if (unit == 1) return rt.String(std::string(static_cast<size_t>(count), text[0]));
     std::string out;
-    out.reserve(unit * static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) out += text;
+    if (unit == 1) {
+      out.assign(static_cast<size_t>(count), sequence.as_string()[0]);
+    } else {
+      out.reserve(unit * static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) out += sequence.as_string();
+    }
+    // Data in one copy counts for all of them: nobody repeats a mixture.
+    const Runtime::DataContext context(rt, sequence.HasData());
     return rt.String(std::move(out));
   }
   const List& list = sequence.as_list();
@@ -167,7 +171,9 @@ Value Concatenate(Runtime& rt, const Value& a, const Value& b) {
     if (a.as_string().size() + b.as_string().size() > rt.limits().max_output_bytes) {
       return rt.Fail(OutOfRangeError("a text grows beyond {} bytes", rt.limits().max_output_bytes));
     }
-    return rt.String(a.as_string() + b.as_string());
+    MarkedText text = a.as_text();
+    text.Append(b.as_text());
+    return rt.Text(std::move(text));
   }
   std::vector<Value> items = a.as_list().items;
   items.insert(items.end(), b.as_list().items.begin(), b.as_list().items.end());
@@ -230,7 +236,8 @@ Value NoAttribute(const Value& object, std::string_view name) {
 }
 
 // The character at `index`, or undefined.
-Value CharacterAt(Runtime& rt, const std::string& text, int64_t index) {
+Value CharacterAt(Runtime& rt, const MarkedText& marked, int64_t index) {
+  const std::string& text = marked.text();
   rt.ChargeBytes(text.size());
   if (index < 0) {
     int64_t length = 0;
@@ -239,7 +246,7 @@ Value CharacterAt(Runtime& rt, const std::string& text, int64_t index) {
   }
   for (size_t pos = 0; pos < text.size() && index >= 0; --index) {
     const DecodedChar c = DecodeChar(text, pos);
-    if (index == 0) return rt.String(text.substr(pos, c.size));
+    if (index == 0) return rt.Text(marked.Part(pos, pos + c.size));
     pos += c.size;
   }
   return Value::MakeUndefined("the string is shorter than its index");
@@ -284,8 +291,9 @@ void ForEachInSlice(const SliceRange& r, F f) {
   }
 }
 
-Value SliceString(Runtime& rt, const std::string& text, const Value& start, const Value& stop,
+Value SliceString(Runtime& rt, const MarkedText& marked, const Value& start, const Value& stop,
                   const Value& step) {
+  const std::string& text = marked.text();
   // Byte offset of every character, and the end.
   if (!rt.Charge(static_cast<int64_t>(text.size() / 8)) || !rt.Allocate(text.size()))
     return Value();
@@ -297,10 +305,14 @@ Value SliceString(Runtime& rt, const std::string& text, const Value& start, cons
   offsets.push_back(static_cast<uint32_t>(text.size()));
   const auto range = ResolveSlice(rt, length, start, stop, step);
   if (!range) return Value();
-  std::string out;
-  ForEachInSlice(*range,
-                 [&](size_t i) { out.append(text, offsets[i], offsets[i + 1] - offsets[i]); });
-  return rt.String(std::move(out));
+  if (range->step == 1) {
+    const auto begin = offsets[static_cast<size_t>(range->start)];
+    const auto end = offsets[static_cast<size_t>(std::max(range->start, range->stop))];
+    return rt.Text(marked.Part(begin, end));
+  }
+  MarkedText out;
+  ForEachInSlice(*range, [&](size_t i) { out.AppendPart(marked, offsets[i], offsets[i + 1]); });
+  return rt.Text(std::move(out));
 }
 
 }  // namespace
@@ -400,7 +412,7 @@ Value Subscript(Runtime& rt, const Value& object, const Value& index) {
   }
   if (IsInteger(index)) {
     int64_t i = ToInt(index);
-    if (object.is_string()) return CharacterAt(rt, object.as_string(), i);
+    if (object.is_string()) return CharacterAt(rt, object.as_text(), i);
     if (object.is_list() && object.as_list().flavor != Flavor::kView &&
         object.as_list().flavor != Flavor::kIterator) {
       const auto& items = object.as_list().items;
@@ -417,7 +429,7 @@ Value Subscript(Runtime& rt, const Value& object, const Value& index) {
 Value Slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
             const Value& step) {
   if (object.is_undefined()) return rt.FailType("{}", object.undefined_reason());
-  if (object.is_string()) return SliceString(rt, object.as_string(), start, stop, step);
+  if (object.is_string()) return SliceString(rt, object.as_text(), start, stop, step);
   if (!object.is_list() || object.as_list().flavor == Flavor::kView ||
       object.as_list().flavor == Flavor::kIterator) {
     return rt.FailType("a value of type {} cannot be sliced", TypeName(object));

@@ -16,7 +16,15 @@ class Parser {
  public:
   explicit Parser(TokenCursor& cursor) : cursor_(cursor), expressions_(cursor) {}
 
-  Block Run() { return ParseBlock({}); }
+  Block Run() {
+    Block block = ParseBlock({});
+    for (const auto& [name, line] : expressions_.macro_calls()) {
+      if (std::find(macros_.begin(), macros_.end(), name) == macros_.end()) {
+        cursor_.FailUnknown("function", name, line);
+      }
+    }
+    return block;
+  }
 
  private:
   // Statements up to a tag named in `ends`, whose name is left at the cursor; with no ends, to the
@@ -70,6 +78,8 @@ class Parser {
       block.push_back(ParseIf());
     } else if (name == "set") {
       block.push_back(ParseSet());
+    } else if (name == "macro") {
+      block.push_back(ParseMacro());
     } else if (name == "break" || name == "continue") {
       if (loop_depth_ == 0) return cursor_.FailSyntax(fmt::format("'{}' outside of a loop", name));
       block.push_back(MakeStmt(name == "break" ? StmtKind::kBreak : StmtKind::kContinue));
@@ -97,7 +107,9 @@ class Parser {
     if (cursor_.AtName("recursive")) cursor_.FailUnknown("loop modifier", "recursive", stmt->line);
     cursor_.ExpectBlockEnd();
     ++loop_depth_;
+    ++scope_depth_;
     stmt->body = ParseBlock({"else", "endfor"});
+    --scope_depth_;
     --loop_depth_;
     if (cursor_.Next().text == "else") {
       cursor_.ExpectBlockEnd();
@@ -141,9 +153,49 @@ class Parser {
     cursor_.ExpectBlockEnd();
     // A loop outside cannot be left from inside a block whose text is being collected.
     const int outer_loops = std::exchange(loop_depth_, 0);
+    ++scope_depth_;
     stmt->body = ParseBlock({"endset"});
+    --scope_depth_;
     loop_depth_ = outer_loops;
     cursor_.Next();
+    cursor_.ExpectBlockEnd();
+    return stmt;
+  }
+
+  // {% macro name(parameter, parameter = default, ...) %}
+  StmtPtr ParseMacro() {
+    auto stmt = MakeStmt(StmtKind::kMacro);
+    if (scope_depth_ > 0) cursor_.FailUnknown("tag inside of a loop or block", "macro", stmt->line);
+    const Token& name = cursor_.Next();
+    if (name.kind != TokenKind::kName || IsReserved(name.text)) {
+      cursor_.FailSyntax("expected the name of a macro");
+    }
+    stmt->target.name = name.text;
+    if (name.text == "namespace" || name.text == "dict" || FindFunction(name.text) != nullptr) {
+      cursor_.FailUnknown("macro with the name of a function", name.text, stmt->line);
+    }
+    macros_.push_back(name.text);
+    cursor_.ExpectOperator("(");
+    while (cursor_.ok() && !cursor_.AtOperator(")")) {
+      stmt->parameters.push_back(ParseTargetItem(/*allow_attribute=*/false).name);
+      ExprPtr fallback;
+      if (cursor_.SkipOperator("=")) {
+        fallback = expressions_.ParseExpression();
+      } else if (!stmt->defaults.empty() && stmt->defaults.back() != nullptr) {
+        cursor_.FailSyntax("expected a default, as the parameter before has one");
+      }
+      stmt->defaults.push_back(std::move(fallback));
+      if (!cursor_.SkipOperator(",")) break;
+    }
+    cursor_.ExpectOperator(")");
+    cursor_.ExpectBlockEnd();
+    const int outer_loops = std::exchange(loop_depth_, 0);
+    ++scope_depth_;
+    stmt->body = ParseBlock({"endmacro"});
+    --scope_depth_;
+    loop_depth_ = outer_loops;
+    cursor_.Next();
+    cursor_.SkipName(stmt->target.name);  // {% endmacro name %}
     cursor_.ExpectBlockEnd();
     return stmt;
   }
@@ -192,6 +244,9 @@ class Parser {
   TokenCursor& cursor_;
   ExpressionParser expressions_;
   int loop_depth_ = 0;
+  // Blocks around the cursor that have a scope of their own.
+  int scope_depth_ = 0;
+  std::vector<std::string> macros_;
 };
 
 }  // namespace

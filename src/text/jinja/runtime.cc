@@ -45,11 +45,16 @@ bool Runtime::Allocate(size_t bytes) {
 }
 
 Value Runtime::String(std::string text) {
+  return Text(data_context_ ? MarkedText::FromData(std::move(text)) : MarkedText(std::move(text)));
+}
+
+Value Runtime::Text(MarkedText text) {
   if (text.size() > limits_.max_output_bytes) {
     return Fail(OutOfRangeError("a text grows beyond {} bytes", limits_.max_output_bytes));
   }
-  if (!Allocate(text.size() + sizeof(std::string))) return Value();
-  return Value::MakeString(std::move(text));
+  const size_t bytes = text.size() + text.data().size() * sizeof(ByteSpan) + sizeof(MarkedText);
+  if (!Allocate(bytes)) return Value();
+  return Value::MakeText(std::move(text));
 }
 
 Value Runtime::MakeList(List::Flavor flavor, std::vector<Value> items) {
@@ -59,7 +64,10 @@ Value Runtime::MakeList(List::Flavor flavor, std::vector<Value> items) {
   }
   auto list = std::make_shared<List>();
   list->flavor = flavor;
-  for (const Value& item : items) list->depth = std::max(list->depth, item.Depth() + 1);
+  for (const Value& item : items) {
+    list->depth = std::max(list->depth, item.Depth() + 1);
+    list->has_data = list->has_data || item.HasData();
+  }
   list->items = std::move(items);
   if (list->depth > kMaxValueDepth) {
     return Fail(OutOfRangeError("a value nests deeper than {} levels", kMaxValueDepth));
@@ -67,11 +75,11 @@ Value Runtime::MakeList(List::Flavor flavor, std::vector<Value> items) {
   return Value(std::shared_ptr<const List>(std::move(list)));
 }
 
-Value Runtime::MakeDict(std::vector<std::pair<std::string, Value>> entries) {
+Value Runtime::MakeDict(std::vector<std::pair<std::string, Value>> entries, bool data_keys) {
   size_t bytes = sizeof(Dict);
   for (const auto& [key, value] : entries) bytes += key.size() + kEntryBytes;
   if (!Charge(static_cast<int64_t>(entries.size())) || !Allocate(bytes)) return Value();
-  auto dict = std::make_shared<const Dict>(std::move(entries));
+  auto dict = std::make_shared<const Dict>(std::move(entries), data_keys);
   if (dict->depth > kMaxValueDepth) {
     return Fail(OutOfRangeError("a value nests deeper than {} levels", kMaxValueDepth));
   }
@@ -93,6 +101,38 @@ std::string Runtime::Str(const Value& v) {
   if (Status s = AppendStr(v, limits_.max_output_bytes, out); !s.ok()) Fail(s);
   Allocate(out.size());
   return out;
+}
+
+MarkedText Runtime::MarkedStr(const Value& v) {
+  if (v.is_string()) {
+    Allocate(v.as_text().size() + v.as_text().data().size() * sizeof(ByteSpan));
+    return v.as_text();
+  }
+  std::string text = Str(v);
+  return v.HasData() ? MarkedText::FromData(std::move(text)) : MarkedText(std::move(text));
+}
+
+bool Runtime::Append(const Value& v, MarkedText& out) {
+  if (!ok()) return false;
+  const size_t limit = limits_.max_output_bytes;
+  if (v.is_string()) {
+    if (v.as_string().size() <= limit) out.Append(v.as_text());
+  } else {
+    std::string text;
+    if (Status s = AppendStr(v, limit, text); !s.ok()) {
+      Fail(s);
+      return false;
+    }
+    if (v.HasData()) {
+      out.AppendData(text);
+    } else {
+      out.Append(text);
+    }
+  }
+  if (out.size() > limit || (v.is_string() && v.as_string().size() > limit)) {
+    Fail(OutOfRangeError("a text grows beyond {} bytes", limit));
+  }
+  return ok();
 }
 
 bool Runtime::Equal(const Value& a, const Value& b) {
@@ -131,15 +171,16 @@ std::shared_ptr<const List> Runtime::Items(const Value& v) {
   if (v.is_list()) return v.list_ptr();
   std::vector<Value> items;
   if (v.is_dict()) {
+    const DataContext context(*this, v.HasData());
     for (const auto& [key, value] : v.as_dict().items) {
       if (!ok()) break;
       items.push_back(String(key));
     }
   } else if (v.is_string()) {
-    const std::string& text = v.as_string();
+    const MarkedText& text = v.as_text();
     for (size_t pos = 0; pos < text.size() && ok();) {
-      const DecodedChar c = DecodeChar(text, pos);
-      items.push_back(String(text.substr(pos, c.size)));
+      const DecodedChar c = DecodeChar(text.text(), pos);
+      items.push_back(Text(text.Part(pos, pos + c.size)));
       pos += c.size;
     }
   } else if (!v.is_undefined()) {

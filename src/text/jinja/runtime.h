@@ -33,7 +33,8 @@ struct Limits {
 
 class Runtime {
  public:
-  explicit Runtime(const Limits& limits) : limits_(limits), steps_left_(limits.max_steps) {}
+  Runtime(const Limits& limits, const std::tm& now)
+      : limits_(limits), now_(now), steps_left_(limits.max_steps) {}
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -58,14 +59,19 @@ class Runtime {
   // For bytes that are read only: searching, comparing.
   bool ChargeBytes(size_t bytes) { return Charge(1 + static_cast<int64_t>(bytes / 64)); }
 
+  // Data as a whole while a DataContext says so.
   Value String(std::string text);
+  Value Text(MarkedText text);
   Value MakeList(List::Flavor flavor, std::vector<Value> items);
-  Value MakeDict(std::vector<std::pair<std::string, Value>> entries);
+  Value MakeDict(std::vector<std::pair<std::string, Value>> entries, bool data_keys = false);
   Namespace* MakeNamespace();
   Loop* MakeLoop();
 
   // Python's str(v); fails for what has no text.
   std::string Str(const Value& v);
+  MarkedText MarkedStr(const Value& v);
+  // Appends str(v) and fails when `out` passes the limit of a text. Returns ok().
+  bool Append(const Value& v, MarkedText& out);
   bool Equal(const Value& a, const Value& b);
   // Python's a < b: numbers, strings, and lists of those; fails for others.
   bool Less(const Value& a, const Value& b);
@@ -75,11 +81,53 @@ class Runtime {
   // len(v).
   int64_t Length(const Value& v);
 
+  // While one of these with `data` true lives, strings made from plain text count as data: the text
+  // was computed from some.
+  class DataContext {
+   public:
+    DataContext(Runtime& rt, bool data) : rt_(rt), outer_(rt.data_context_) {
+      rt.data_context_ = data;
+    }
+    ~DataContext() { rt_.data_context_ = outer_; }
+    DataContext(const DataContext&) = delete;
+    DataContext& operator=(const DataContext&) = delete;
+
+   private:
+    Runtime& rt_;
+    const bool outer_;
+  };
+
+  // Bounds the recursion of the evaluator over trees and macros; ok() says whether to go on.
+  class Nested {
+   public:
+    explicit Nested(Runtime& rt) : rt_(rt) {
+      if (++rt.depth_ > kMaxEvaluationDepth) {
+        rt.Fail(OutOfRangeError("the template nests deeper than {} calls", kMaxEvaluationDepth));
+      }
+    }
+    ~Nested() { --rt_.depth_; }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+
+   private:
+    Runtime& rt_;
+  };
+
+  // Local time, for strftime_now.
+  const std::tm& now() const { return now_; }
+
  private:
+  // Expressions and blocks inside each other, through macros too. A frame takes up to about a
+  // kilobyte of stack, some more under sanitizers.
+  static constexpr int kMaxEvaluationDepth = 1000;
+
   const Limits limits_;
+  const std::tm now_;
   int64_t steps_left_;
   size_t allocated_bytes_ = 0;
   int line_ = 1;
+  int depth_ = 0;
+  bool data_context_ = false;
   Status error_;
   // Live until the end of the rendering, so that values may point to them.
   std::vector<std::unique_ptr<Namespace>> namespaces_;

@@ -15,7 +15,11 @@ Value Value::MakeUndefined(std::string reason) {
 }
 
 Value Value::MakeString(std::string text) {
-  return Value(std::make_shared<const std::string>(std::move(text)));
+  return MakeText(MarkedText(std::move(text)));
+}
+
+Value Value::MakeText(MarkedText text) {
+  return Value(std::make_shared<const MarkedText>(std::move(text)));
 }
 
 std::string_view Value::undefined_reason() const {
@@ -48,14 +52,20 @@ bool Value::Truthy() const {
   return false;
 }
 
+bool Value::HasData() const {
+  if (is_string()) return as_text().has_data();
+  if (is_list()) return as_list().has_data;
+  return is_dict() && as_dict().has_data;
+}
+
 int Value::Depth() const {
   if (is_list()) return as_list().depth;
   if (is_dict()) return as_dict().depth;
   return 0;
 }
 
-Dict::Dict(std::vector<std::pair<std::string, Value>> entries)
-    : items(std::move(entries)), by_key(items.size()) {
+Dict::Dict(std::vector<std::pair<std::string, Value>> entries, bool data_keys)
+    : has_data(data_keys), items(std::move(entries)), by_key(items.size()) {
   std::iota(by_key.begin(), by_key.end(), 0u);
   std::sort(by_key.begin(), by_key.end(), [this](uint32_t a, uint32_t b) {
     const int order = items[a].first.compare(items[b].first);
@@ -78,10 +88,13 @@ Dict::Dict(std::vector<std::pair<std::string, Value>> entries)
     for (size_t i = 0; i < items.size(); ++i) {
       if (!dropped[i]) kept.push_back(std::move(items[i]));
     }
-    *this = Dict(std::move(kept));
+    *this = Dict(std::move(kept), data_keys);
     return;
   }
-  for (const auto& [key, value] : items) depth = std::max(depth, value.Depth() + 1);
+  for (const auto& [key, value] : items) {
+    depth = std::max(depth, value.Depth() + 1);
+    has_data = has_data || value.HasData();
+  }
 }
 
 const Value* Dict::Find(std::string_view key) const {
@@ -122,7 +135,7 @@ Result<Value> ObjectFromJson(const Json& json, int depth) {
     if (!value.ok()) return value;
     entries.emplace_back(key, std::move(*value));
   }
-  return Value(std::make_shared<const Dict>(std::move(entries)));
+  return Value(std::make_shared<const Dict>(std::move(entries), /*data_keys=*/true));
 }
 
 Result<Value> ArrayFromJson(const Json& json, int depth) {
@@ -132,6 +145,7 @@ Result<Value> ArrayFromJson(const Json& json, int depth) {
     Result<Value> value = FromJsonAt(item, depth + 1);
     if (!value.ok()) return value;
     list->depth = std::max(list->depth, value->Depth() + 1);
+    list->has_data = list->has_data || value->HasData();
     list->items.push_back(std::move(*value));
   }
   return Value(std::shared_ptr<const List>(std::move(list)));
@@ -160,7 +174,7 @@ Result<Value> FromJsonAt(const Json& json, int depth) {
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       if (!IsValidUtf8(text)) return InvalidArgumentError("a string is not valid UTF-8");
-      return Value::MakeString(text);
+      return Value::MakeText(MarkedText::FromData(text));
     }
     case Json::value_t::array:
       return ArrayFromJson(json, depth);

@@ -3,6 +3,7 @@
 //   and repr().
 // Not here: creating strings and containers within the limits of a rendering (runtime.h), operators
 //   (operators.h).
+//   A string knows which of its bytes came from data (marked_text.h), a container whether any did.
 // Threads: immutable, so shared freely; except Namespace and Loop, which belong to one rendering.
 // Invariants: strings are valid UTF-8; a container's depth is one more than its deepest item's and
 //   at most kMaxValueDepth, so recursion over values is bounded. Lists and dicts are never
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/marked_text.h"
 
 namespace tandem::jinja {
 
@@ -66,7 +68,7 @@ class Value {
   explicit Value(bool v) : data_(v) {}
   explicit Value(int64_t v) : data_(v) {}
   explicit Value(double v) : data_(v) {}
-  explicit Value(std::shared_ptr<const std::string> v) : data_(std::move(v)) {}
+  explicit Value(std::shared_ptr<const MarkedText> v) : data_(std::move(v)) {}
   explicit Value(std::shared_ptr<const List> v) : data_(std::move(v)) {}
   explicit Value(std::shared_ptr<const Dict> v) : data_(std::move(v)) {}
   explicit Value(Namespace* v) : data_(v) {}
@@ -74,6 +76,7 @@ class Value {
   static Value MakeUndefined(std::string reason);
   // For constants; text that grows with a template's input comes from Runtime::String.
   static Value MakeString(std::string text);
+  static Value MakeText(MarkedText text);
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_undefined() const { return kind() == Kind::kUndefined; }
@@ -91,8 +94,9 @@ class Value {
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const { return std::get<int64_t>(data_); }
   double as_float() const { return std::get<double>(data_); }
-  const std::string& as_string() const {
-    return *std::get<std::shared_ptr<const std::string>>(data_);
+  const std::string& as_string() const { return as_text().text(); }
+  const MarkedText& as_text() const {
+    return *std::get<std::shared_ptr<const MarkedText>>(data_);
   }
   const List& as_list() const { return *list_ptr(); }
   const std::shared_ptr<const List>& list_ptr() const {
@@ -108,9 +112,11 @@ class Value {
   bool Truthy() const;
   // 0 for anything but a container.
   int Depth() const;
+  // Whether its text holds, or may hold, bytes that came from data.
+  bool HasData() const;
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const MarkedText>,
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace*, const Loop*,
                Callable>
       data_;
@@ -127,18 +133,21 @@ struct List {
   };
   Flavor flavor = Flavor::kList;
   int depth = 1;
+  bool has_data = false;
   std::vector<Value> items;
 };
 
 // A dict in order of insertion. Keys are strings.
 struct Dict {
   int depth = 1;
+  bool has_data = false;
   std::vector<std::pair<std::string, Value>> items;
   // Positions in `items`, ordered by key.
   std::vector<uint32_t> by_key;
 
   // Builds the look-up order. A key that occurs twice keeps its first place and its last value.
-  explicit Dict(std::vector<std::pair<std::string, Value>> entries);
+  // `data_keys`: keys came from data.
+  explicit Dict(std::vector<std::pair<std::string, Value>> entries, bool data_keys = false);
   // None where absent. Cost: binary search.
   const Value* Find(std::string_view key) const;
 };
@@ -156,7 +165,7 @@ struct Loop {
   size_t index0 = 0;
 };
 
-// INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper
+// All strings, keys included, are marked as data. INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper
 // than kMaxValueDepth or has an integer beyond 64 bits.
 Result<Value> FromJson(const Json& json);
 

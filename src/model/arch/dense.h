@@ -1,9 +1,12 @@
-// What: the Llama family: pre-norm transformer with rotary positions, grouped-query attention and
-//   SwiGLU.
-// Not here: batching, blocks, sampling, files.
+// What: the dense decoder: pre-norm transformer with rotary positions, grouped-query attention and
+//   SwiGLU. Llama; Qwen2, which adds biases to q, k and v; Qwen3, which normalises each head of q
+//   and k. One graph for the three, since they differ only between the projections and attention,
+//   in what one op does (RopeStore) with weights that are there or not: a graph per family would
+//   be the same text three times.
+// Not here: batching, blocks, sampling, files; which family has what (model/family.h).
 // Threads: as Model.
-// Based on: Touvron et al., "LLaMA" (2302.13971) and "Llama 2" (2307.09288); names of tensors as in
-//   GGUF files.
+// Based on: Touvron et al., "LLaMA" (2302.13971) and "Llama 2" (2307.09288); the Qwen2 (2407.10671)
+//   and Qwen3 (2505.09388) technical reports; names of tensors as in GGUF files.
 #pragma once
 
 #include <memory>
@@ -15,7 +18,7 @@
 
 namespace tandem {
 
-class Llama final : public Model {
+class DenseTransformer final : public Model {
  public:
   static Result<std::unique_ptr<Model>> Create(const ModelSpec& spec, const ModelWeights& weights,
                                                Numerics numerics, Shard shard);
@@ -28,6 +31,11 @@ class Llama final : public Model {
   struct Layer {
     const float* attention_norm = nullptr;
     Linear q, k, v, o;
+    const float* q_bias = nullptr;  // [heads * head_dim]; null without biases, as k's and v's
+    const float* k_bias = nullptr;  // [kv_heads * head_dim]
+    const float* v_bias = nullptr;  // [kv_heads * head_dim]
+    const float* q_norm = nullptr;  // [head_dim]; null without norms, as k's
+    const float* k_norm = nullptr;  // [head_dim]
     const float* ffn_norm = nullptr;
     Linear gate, up, down;
   };
@@ -48,10 +56,13 @@ class Llama final : public Model {
     Activation last_normed;    // [R, hidden]
   };
 
-  Llama(const ModelSpec& spec, Numerics numerics, Shard shard);
+  DenseTransformer(const ModelSpec& spec, Numerics numerics, Shard shard);
   Status Bind(const ModelWeights& weights);
+  Status BindAttention(const ModelWeights& weights, size_t index);
   Workspace Carve(const WorkspaceLimits& limits, ArenaLayout& arena) const;
 
+  // RopeStoreArgs but for the activations: what the layer and the batch say.
+  RopeStoreArgs RopeOf(int32_t layer, const GroupBatch& group) const;
   void AttentionBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
                       const ForwardArgs& args);
   void FeedForwardBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,

@@ -1,0 +1,82 @@
+// Tokenizers of every supported family against the `tokenizers` library
+// (tests/golden/make_tokenizers.py) and sentencepiece.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "text/detokenizer.h"
+#include "text/hf_tokenizer.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+std::string ReadGolden(const std::string& name) {
+  std::ifstream file(TANDEM_SOURCE_DIR "/tests/golden/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::unique_ptr<Tokenizer> Load(const std::string& family) {
+  std::string text = ReadGolden("tokenizers/" + family + ".json");
+  if (family == "default") {  // steps of GGUF readers, which no Hugging Face file has
+    json root = json::parse(text);
+    root["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+    text = root.dump();
+  }
+  Result<Vocabulary> vocabulary = VocabularyFromHf({.tokenizer = text});
+  EXPECT_TRUE(vocabulary.ok()) << vocabulary.status().ToString();
+  if (!vocabulary.ok()) return nullptr;
+  if (family == "default") vocabulary->pre = "default";
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(std::move(*vocabulary));
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  return tokenizer.ok() ? std::move(*tokenizer) : nullptr;
+}
+
+std::vector<TokenId> TokensOf(const json& ids) {
+  std::vector<TokenId> tokens;
+  for (const json& id : ids) tokens.push_back(TokenId(id.get<int32_t>()));
+  return tokens;
+}
+
+std::string Decode(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
+  IncrementalDetokenizer detokenizer(tokenizer);
+  std::string text;
+  for (const TokenId token : tokens) text += detokenizer.Append(token, /*skip_special=*/false);
+  return text + detokenizer.Flush();
+}
+
+class TokenizerGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerGolden, IdsAndTextEqualTheReference) {
+  const std::string family = GetParam();
+  const auto tokenizer = Load(family);
+  ASSERT_NE(tokenizer, nullptr);
+  const json golden = json::parse(ReadGolden("tokenizers_golden.json"));
+  ASSERT_GT(golden["records"].size(), 400u);
+  for (const json& record : golden["records"]) {
+    const auto text = record["text"].get<std::string>();
+    const bool special = record.value("special", false);
+    const auto tokens =
+        tokenizer->Encode(text, {.add_special = special, .parse_special = special});
+    ASSERT_EQ(tokens, TokensOf(record["ids"][family])) << record["text"].dump();
+    std::string expected = text;
+    if (record.contains("decoded") && record["decoded"].contains(family)) {
+      expected = record["decoded"][family].get<std::string>();
+    }
+    EXPECT_EQ(Decode(*tokenizer, tokens), expected) << record["text"].dump();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TokenizerGolden,
+                         testing::Values("gpt2", "smollm", "llama3", "qwen2", "default", "llama2",
+                                         "gemma"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,215 @@
+"""Writes tokenizers/*.json (small tokenizers with each family's exact steps, trained here) and
+tokenizers_golden.json: ids of mixed text by the `tokenizers` library.
+
+  python make_tokenizers.py                  (needs tokenizers)
+  python make_tokenizers.py --big DIR MB     no golden files: text and ids for a large comparison
+"""
+
+import json
+import os
+import random
+import sys
+import unicodedata
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import make_text
+import oracle
+
+FOLDER = os.path.join(oracle.HERE, "tokenizers")
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|eot_id|>"]
+USER = ["<think>", "</think>"]
+
+
+def split(expression):
+    return pre_tokenizers.Split(Regex(expression), "isolated")
+
+
+def bytes_only():
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+
+def byte_level(pre, normalizer=None, ignore_merges=False, bos=None):
+    return {"pre": pre, "normalizer": normalizer, "ignore_merges": ignore_merges, "bos": bos, "sentencepiece": False}
+
+
+def families():
+    yield "gpt2", byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True))
+    yield "smollm", byte_level(pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]))
+    yield "llama3", byte_level(pre_tokenizers.Sequence([split(LLAMA3), bytes_only()]), None, True, "<|begin_of_text|>")
+    yield "qwen2", byte_level(pre_tokenizers.Sequence([split(QWEN2), bytes_only()]), normalizers.NFC())
+    # Known to GGUF readers only; no Hugging Face file has these steps.
+    yield "default", byte_level(pre_tokenizers.Sequence([
+        split(r"[\p{P}\$\+<=>\^~\|]+"), split(GPT2), split(r"\p{N}+"), split("[0-9][0-9][0-9]"), bytes_only()]))
+    replace = normalizers.Replace(" ", "\u2581")
+    yield "llama2", {"sentencepiece": True, "normalizer": normalizers.Sequence([normalizers.Prepend("\u2581"), replace]),
+                     "pre": None, "ignore_merges": False, "bos": "<|begin_of_text|>"}
+    yield "gemma", {"sentencepiece": True, "normalizer": replace, "pre": pre_tokenizers.Split(" ", "merged_with_previous"),
+                    "ignore_merges": False, "bos": None}
+
+
+def corpus():
+    """What the vocabularies are trained on: every script, so that merges cut characters too."""
+    rng = random.Random(7)
+    texts = [t for t in make_text.handwritten() if "<|" not in t]
+    return [t for _ in range(6) for t in texts] + [
+        " ".join(rng.choice(texts) for _ in range(12)) for _ in range(400)] + [open(
+            os.path.join(oracle.HERE, "eval_text.txt"), encoding="utf-8").read()]
+
+
+def train(family):
+    """A tokenizer with the family's steps; 900 merges of bytes or characters."""
+    t = Tokenizer(models.BPE(unk_token=None))
+    if family["sentencepiece"]:
+        t.normalizer = family["normalizer"]
+        t.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # words, for training only
+        trainer = trainers.BpeTrainer(vocab_size=1500, show_progress=False, limit_alphabet=500)
+    else:
+        t.normalizer, t.pre_tokenizer = family["normalizer"] or normalizers.Sequence([]), family["pre"]
+        trainer = trainers.BpeTrainer(vocab_size=1156, show_progress=False,
+                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    t.train_from_iterator(corpus(), trainer)
+    model = json.loads(t.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    if family["sentencepiece"]:
+        tokens = ["<unk>"] + [f"<0x{b:02X}>" for b in range(256)] + tokens
+    if family["ignore_merges"]:
+        # Whole words without the merges that would make them.
+        tokens += [x for x in ["antidisestablishmentarianism", "\u0120harbour", "\u0120Quiet", "xx"] if x not in tokens]
+    vocab = {x: i for i, x in enumerate(tokens)}
+    out = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(m) for m in model["merges"]],
+                               unk_token="<unk>" if family["sentencepiece"] else None, fuse_unk=family["sentencepiece"],
+                               byte_fallback=family["sentencepiece"], ignore_merges=family["ignore_merges"]))
+    if family["normalizer"] is not None:
+        out.normalizer = family["normalizer"]
+    if family["pre"] is not None:
+        out.pre_tokenizer = family["pre"]
+    out.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIAL])
+    out.add_tokens([AddedToken(s, special=False, normalized=False) for s in USER])
+    if family["sentencepiece"]:
+        strip = [decoders.Strip(" ", 1, 0)] if family["bos"] else []
+        out.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    else:
+        out.decoder = decoders.ByteLevel()
+    if family["bos"]:
+        bos = family["bos"]
+        out.post_processor = processors.TemplateProcessing(single=[bos, "$A"], pair=[bos, "$A", bos, "$B"],
+                                                           special_tokens=[(bos, out.token_to_id(bos))])
+    return out
+
+
+def hard_texts():
+    yield from make_text.handwritten()
+    yield from make_text.generated()
+    yield from [
+        "'S'T'RE'VE'M'LL'D 'ſ it'ſ", "don'T WE'Re x'lL y'Ll", "''s 's'", "'L 'LX 'r 'rX", "\n'll", " 'll", "  'll",
+        "a \n b \r\n\r\n  c", "  \n\n  x", " \t\n\t y", "\n \n", "x\n\n\n  \n y", "!\n\n", " !?\r\n\r\nx", ".\n .\n", "\u2028\u2029 z",
+        "1234567", "12 345 6789", "\u0661\u0662\u0663\u0664", "1\u00b22\u00b33456", "a1234b", " 12345.6789", "00000000",
+        "\tword", "\u00a0word", "\u0301word", ".word", "..word", "\u200bword", "\U0001f600word", "$word", "\nword", "\rword",
+        "a\u0301\u0327\u0323b", "e\u0301 e\u0327\u0301 \u0041\u030a \u1112\u1161\u11ab \uac00\u11a8", "\u0344 \u0958 \u2126 \u212b \uf900 \u2f800",
+        "\u0e01\u0e33 \u0f73\u0f75\u0f81", "q\u0307\u0323 d\u0323\u0307 \u1e0b\u0323", "\u0301\u0301\u0301", "\u0300" * 40 + "\u0323" * 40,
+        "=== <<>> $$$ ~~~ a+b=c |x|", "<think>hm</think>ok", "< think>", "<think><think>", "a<think> b", "\u2581 \u2581\u2581x", "a \u2581b",
+        "   leading blanks", "x" * 300, "ab" * 200, " " * 200, "\n" * 50, "\u4e2d" * 100, "harbour antidisestablishmentarianism Quiet xx xxx",
+    ]
+
+
+PROMPTS = [
+    "<|im_start|>user\nhi <think>x</think><|im_end|>\n<|im_start|>assistant\n", "a<|endoftext|>b", "<|im_start|><|im_start|>", "x <|eot_id|> y",
+    "  <|im_end|>  ", "<|im_end|>\u0301", "e<|im_end|>\u0301", "<|im_<|im_end|>end|>", "<|begin_of_text|>Hello",
+]
+
+
+def big_text(megabytes):
+    """Mixed text without line structure: scripts, emoji, marks, code, random bytes, look-alikes."""
+    rng = random.Random(99)
+    hand = list(make_text.handwritten())
+    stable = [c for c in range(0x110000) if unicodedata.ucd_3_2_0.category(chr(c)) not in ("Cn", "Cs")]
+    blocks = [range(0x20, 0x7F), range(0x300, 0x370), range(0x590, 0x780), range(0x900, 0x1000), range(0x1100, 0x1200),
+              range(0x1E00, 0x2070), range(0x3000, 0x3100), range(0xAC00, 0xD7A4), range(0x1F300, 0x1F600)]
+    size = 0
+    while size < megabytes << 20:
+        kind = rng.randrange(6)
+        if kind == 0:
+            text = rng.choice(["", " ", "\n", "  "]).join(rng.choice(hand) for _ in range(rng.randint(3, 12)))
+        elif kind == 1:
+            text = "".join(chr(rng.choice(stable)) for _ in range(rng.randint(20, 200)))
+        elif kind == 2:
+            block = rng.choice(blocks)
+            text = "".join(chr(rng.choice(block)) if rng.random() < 0.8 else rng.choice(" \n\t'.19a") for _ in range(rng.randint(20, 200)))
+            text = "".join(c for c in text if ord(c) >= 0x1F300 or unicodedata.ucd_3_2_0.category(c) != "Cn")
+        elif kind == 3:
+            text = rng.randbytes(rng.randint(20, 200)).decode("utf-8", errors="replace")
+            text = "".join(c for c in text if unicodedata.ucd_3_2_0.category(c) != "Cn")
+        elif kind == 4:
+            base = "aeiouAEIOUnc\u05d0\u0627\u0915\u3042"
+            text = "".join(rng.choice(base) + "".join(chr(rng.randrange(0x300, 0x34F)) for _ in range(rng.randrange(4))) for _ in range(60))
+        else:
+            text = "".join(rng.choice(SPECIAL + USER + ["<|", "|>", "im_end", " ", "\n", "x"]) for _ in range(rng.randint(2, 20)))
+        size += len(text.encode())
+        yield text
+
+
+def without_special(t):
+    """The same tokenizer that takes the text of control tokens for text."""
+    state = json.loads(t.to_str())
+    state["added_tokens"] = [a for a in state["added_tokens"] if not a["special"]]
+    state["post_processor"] = None
+    highest = max(state["model"]["vocab"].values()) + 1
+    plain = Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
+    # Ids of the others must not move: place holders that no text holds.
+    for i in range(len(SPECIAL)):
+        assert plain.add_tokens([AddedToken(f"\U000f0000{i}\U000f0001", special=False, normalized=False)]) == 1
+    assert plain.add_tokens([AddedToken(s, special=False, normalized=False) for s in USER]) == len(USER)
+    assert plain.token_to_id(USER[0]) == t.token_to_id(USER[0]) and highest == t.token_to_id(SPECIAL[0])
+    return plain
+
+
+def main():
+    tokenizers = {name: train(family) for name, family in families()}
+    if "--big" in sys.argv:
+        folder, megabytes = sys.argv[2], int(sys.argv[3])
+        texts = list(big_text(megabytes))
+        for name, t in tokenizers.items():
+            plain = without_special(t)
+            with open(os.path.join(folder, name + ".jsonl"), "w", encoding="ascii") as f:
+                for text in texts:
+                    f.write(json.dumps({"text": text, "ids": plain.encode(text, add_special_tokens=False).ids}) + "\n")
+            t.save(os.path.join(folder, name + ".json"), pretty=False)
+        print(len(texts), "texts,", sum(len(x.encode()) for x in texts), "bytes")
+        return
+    os.makedirs(FOLDER, exist_ok=True)
+    texts = list(dict.fromkeys(hard_texts()))
+    records = []
+    for text in texts:
+        records.append({"text": text, "ids": {}})
+    prompts = [{"text": text, "special": True, "ids": {}} for text in PROMPTS]
+    for name, t in tokenizers.items():
+        t.save(os.path.join(FOLDER, name + ".json"), pretty=False)
+        plain = without_special(t)
+        for r in records:
+            r["ids"][name] = plain.encode(r["text"], add_special_tokens=False).ids
+        for r in prompts:
+            r["ids"][name] = t.encode(r["text"], add_special_tokens=False).ids
+            r.setdefault("text_of", {})[name] = t.decode(r["ids"][name], skip_special_tokens=False)
+        for r in records:
+            r.setdefault("decoded", {})[name] = plain.decode(r["ids"][name], skip_special_tokens=False)
+    for r in records + prompts:
+        back = r.pop("decoded", None) or r.pop("text_of")
+        differing = {n: s for n, s in back.items() if s != r["text"]}
+        if differing:
+            r["decoded"] = differing
+    oracle.write_records("tokenizers_golden.json", {"families": list(tokenizers)}, records + prompts)
+    names = ["tokenizers_golden.json"] + [f"tokenizers/{n}.json" for n in tokenizers]
+    oracle.update_manifest("tokenizers", {"versions": oracle.versions("tokenizers"), "strings": len(records),
+                                          "strings_with_special_parsing": len(prompts)}, names)
+    print(len(records), "strings,", [os.path.getsize(os.path.join(oracle.HERE, n)) for n in names])
+
+
+if __name__ == "__main__":
+    main()
