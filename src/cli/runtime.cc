@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "os/cpu.h"
 #include "os/memory.h"
+#include "text/hf_tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -38,9 +39,25 @@ std::string NameFromPath(const std::string& path) {
   return name;
 }
 
+// A file that need not be there is empty.
+Result<std::string> OptionalText(const HfFolder& folder, std::string_view name) {
+  Result<std::string> text = folder.ReadText(RealFileSystem(), name, kMaxTokenizerConfigBytes);
+  if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
+  return text;
+}
+
+Result<Vocabulary> VocabularyFromFolder(const HfFolder& folder) {
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::string tokenizer,
+      folder.ReadText(RealFileSystem(), "tokenizer.json", kMaxTokenizerJsonBytes));
+  TANDEM_ASSIGN_OR_RETURN(const std::string config, OptionalText(folder, "tokenizer_config.json"));
+  TANDEM_ASSIGN_OR_RETURN(const std::string chat, OptionalText(folder, "chat_template.jinja"));
+  return VocabularyFromHf({tokenizer, config, folder.generation_config(), chat});
+}
+
 Result<Vocabulary> VocabularyOf(const ModelSource& source) {
   if (source.gguf() != nullptr) return VocabularyFromGguf(*source.gguf());
-  return UnimplementedError("the tokenizer of a Hugging Face folder is not supported yet");
+  return VocabularyFromFolder(*source.folder());
 }
 
 }  // namespace
@@ -225,6 +242,8 @@ std::vector<TokenId> Runtime::StopTokens() const {
   std::vector<TokenId> tokens = tokenizer_->vocabulary().more_end_tokens;
   if (tokenizer_->eos().has_value()) tokens.push_back(*tokenizer_->eos());
   for (const int32_t id : generation_.eos) tokens.push_back(TokenId(id));
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
 }
 

@@ -42,6 +42,8 @@ class Runtime {
   const std::shared_ptr<const ChatTemplate>& chat_template() const { return chat_template_; }
   const ModelCost& cost() const { return cost_; }
   const MemoryPlan& memory() const { return memory_; }
+  // What the authors of a folder's model recommend; empty for a GGUF file.
+  const GenerationDefaults& generation_defaults() const { return generation_; }
   int32_t num_threads() const { return num_threads_; }
   // The name of the file, without ending, or of the folder.
   const std::string& model_name() const { return model_name_; }

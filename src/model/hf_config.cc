@@ -320,6 +320,7 @@ Status ReadGenerationConfig(const Fields& fields, GenerationDefaults* out) {
   TANDEM_RETURN_IF_ERROR(ReadEndTokens(fields, &out->eos));
   TANDEM_RETURN_IF_ERROR(ReadInRange(fields, "temperature", kMaxTemperature, &out->temperature));
   TANDEM_RETURN_IF_ERROR(ReadInRange(fields, "top_p", 1, &out->top_p));
+  if (out->top_p == 0.0) return InvalidArgumentError("'top_p' is 0, which would leave no token");
   if (fields.Find("top_k") == nullptr) return OkStatus();
   TANDEM_ASSIGN_OR_RETURN(out->top_k, fields.Int("top_k", std::nullopt));
   return OkStatus();

@@ -289,7 +289,7 @@ TEST(GenerationDefaults, SamplingOfQwen3) {
 
 TEST(GenerationDefaults, NamesWhatMakesNoSense) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"[", "DATA_LOSS: generation_config.json: not valid JSON"},
+      {"{", "DATA_LOSS: generation_config.json: not valid JSON"},
       {"[]", "generation_config.json: a list, not a JSON object"},
       {R"({"eos_token_id": "2"})", "generation_config.json: 'eos_token_id' must be an integer"},
       {R"({"eos_token_id": [2, -1]})", "'eos_token_id' is -1, out of range"},
@@ -297,6 +297,7 @@ TEST(GenerationDefaults, NamesWhatMakesNoSense) {
       {R"({"temperature": "hot"})", "'temperature' must be a number"},
       {R"({"temperature": -0.1})", "'temperature' is -0.1, must be 0..100"},
       {R"({"top_p": 1.5})", "'top_p' is 1.5, must be 0..1"},
+      {R"({"top_p": 0})", "'top_p' is 0, which would leave no token"},
       {R"({"top_k": 0.5})", "'top_k' must be an integer"},
       {R"({"top_k": -3})", "'top_k' is -3, out of range"},
   };

@@ -190,6 +190,8 @@ TEST(ModelSource, DamagedIndexIsRefused) {
   const std::string good = TestDir::Read(path + "/model.safetensors.index.json");
   std::string moved = good;
   moved.replace(moved.find("-00001-of"), 9, "-00002-of");
+  std::string renamed = good;
+  renamed.replace(renamed.find("model.norm"), 10, "model.nrm");
   std::string forgotten = good;  // the first entry
   const size_t begin = forgotten.find("\"model.embed");
   forgotten.erase(begin, forgotten.find(',', begin) + 1 - begin);
@@ -208,7 +210,8 @@ TEST(ModelSource, DamagedIndexIsRefused) {
       {R"({"weight_map": {"a": "/etc/passwd"}})", "names the file '/etc/passwd'"},
       {R"({"weight_map": {"a": "x\u0000.safetensors"}})", "names the file 'x\\x00.safetensors'"},
       {R"({"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}})", "'a' occurs twice"},
-      {moved, "has no tensor 'model.embed_tokens.weight', though model.safetensors.index.json"},
+      {moved, "has 10 tensors; model.safetensors.index.json knows of 9"},
+      {renamed, "has no tensor 'model.nrm.weight', though model.safetensors.index.json says so"},
       {forgotten, "tensors; model.safetensors.index.json knows of"},
   };
   for (const auto& [text, expected] : kCases) {

@@ -76,7 +76,29 @@ TEST_P(TokenizerGolden, IdsAndTextEqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(Families, TokenizerGolden,
                          testing::Values("gpt2", "smollm", "llama3", "qwen2", "default", "llama2",
                                          "gemma"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& family) { return std::string(family.param); });
+
+// SentencePiece's own BPE, by scores, as GGUF files of model "llama" hold it.
+TEST(SentencePieceGolden, IdsAndTextEqualTheReference) {
+  const json golden = json::parse(ReadGolden("sentencepiece_golden.json"));
+  Vocabulary v;
+  v.model = "llama";
+  v.tokens = golden["pieces"].get<std::vector<std::string>>();
+  v.scores = golden["scores"].get<std::vector<float>>();
+  for (const json& type : golden["types"]) v.types.push_back(*TokenTypeFromInt(type.get<int>()));
+  ApplyGgufConventions(v);
+  v.unknown = TokenId(0);
+  v.bos = TokenId(1);
+  const auto tokenizer = Tokenizer::Create(std::move(v));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  ASSERT_GT(golden["records"].size(), 300u);
+  for (const json& record : golden["records"]) {
+    const auto text = record["text"].get<std::string>();
+    const auto tokens = (*tokenizer)->Encode(text, {});
+    ASSERT_EQ(tokens, TokensOf(record["ids"])) << record["text"].dump();
+    EXPECT_EQ(Decode(**tokenizer, tokens), record.value("decoded", text)) << record["text"].dump();
+  }
+}
 
 }  // namespace
 }  // namespace tandem

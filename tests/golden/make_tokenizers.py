@@ -1,7 +1,8 @@
 """Writes tokenizers/*.json (small tokenizers with each family's exact steps, trained here) and
-tokenizers_golden.json: ids of mixed text by the `tokenizers` library.
+tokenizers_golden.json: ids of mixed text by the `tokenizers` library; sentencepiece_golden.json: the
+same by SentencePiece itself.
 
-  python make_tokenizers.py                  (needs tokenizers)
+  python make_tokenizers.py                  (needs tokenizers, sentencepiece)
   python make_tokenizers.py --big DIR MB     no golden files: text and ids for a large comparison
 """
 
@@ -155,6 +156,39 @@ def big_text(megabytes):
         yield text
 
 
+def sentencepiece_golden():
+    """SentencePiece's BPE by scores: pieces, scores, types and ids."""
+    import io
+
+    import sentencepiece
+
+    buffer = io.BytesIO()
+    words = [t.replace("\n", " ").replace("\0", "") for t in corpus()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words), model_writer=buffer, model_type="bpe", vocab_size=1600, byte_fallback=True,
+        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        add_dummy_prefix=True, split_digits=True, minloglevel=2, num_threads=1)
+    sp = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
+    kind = lambda i: 2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1
+    size = sp.get_piece_size()
+    records = []
+    for text in dict.fromkeys(hard_texts()):
+        # SentencePiece takes its own mark of a blank for one, and NUL for an end.
+        if text and "\u2581" not in text and "\0" not in text and "<s>" not in text and "<unk>" not in text:
+            ids = sp.encode(text)
+            record = {"text": text, "ids": ids}
+            back = sp.decode(ids)
+            if back != text:
+                record["decoded"] = back
+            records.append(record)
+    header = {"pieces": [sp.id_to_piece(i) for i in range(size)], "scores": [sp.get_score(i) for i in range(size)],
+              "types": [kind(i) for i in range(size)]}
+    oracle.write_records("sentencepiece_golden.json", header, records)
+    oracle.update_manifest("sentencepiece", {"versions": oracle.versions("sentencepiece"), "strings": len(records)},
+                           ["sentencepiece_golden.json"])
+    print(len(records), "strings for sentencepiece,", sum("decoded" in r for r in records), "lossy")
+
+
 def without_special(t):
     """The same tokenizer that takes the text of control tokens for text."""
     state = json.loads(t.to_str())
@@ -208,6 +242,7 @@ def main():
     names = ["tokenizers_golden.json"] + [f"tokenizers/{n}.json" for n in tokenizers]
     oracle.update_manifest("tokenizers", {"versions": oracle.versions("tokenizers"), "strings": len(records),
                                           "strings_with_special_parsing": len(prompts)}, names)
+    sentencepiece_golden()
     print(len(records), "strings,", [os.path.getsize(os.path.join(oracle.HERE, n)) for n in names])
 
 

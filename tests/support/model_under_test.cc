@@ -48,6 +48,7 @@ std::string TestConfig::ToText() const {
 ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
   const auto source = Must(ModelSource::Open(RealFileSystem(), config.model_path));
   spec_ = source->spec();
+  if (config.tokenizer_size > 0) spec_.tokenizer_size = config.tokenizer_size;
   shape_.spec = spec_;
   shape_.numerics = config.numerics;
   shape_.tokens_per_block = config.block_tokens;

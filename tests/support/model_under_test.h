@@ -18,7 +18,8 @@
 namespace tandem {
 
 struct TestConfig {
-  std::string model_path;  // a file or a folder, as ModelSource::Open takes it
+  std::string model_path;      // a file or a folder, as ModelSource::Open takes it
+  int32_t tokenizer_size = 0;  // of a folder, whose configuration does not know it; 0: vocab_size
   Numerics numerics = Numerics::kExact;
   int32_t threads = 1;
   int32_t world = 1;  // tensor-parallel ranks
