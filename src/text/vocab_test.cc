@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <functional>
 
 #include "text/testing/tiny_vocabulary.h"
@@ -71,8 +73,34 @@ TEST(Vocabulary, TooManySpecialBytesAreRefused) {
 TEST(Vocabulary, UnsupportedKindsAreUnimplemented) {
   Vocabulary v = TinyVocabulary("tekken");
   EXPECT_EQ(Tokenizer::Create(v).status().code(), StatusCode::kUnimplemented);
+  for (const char* model : {"t5", "bert", "rwkv"}) {
+    v.model = model;
+    const Status status = Tokenizer::Create(v).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr(model));
+  }
+}
+
+TEST(Vocabulary, SentencePieceNeedsScoresOrMerges) {
+  Vocabulary v;
   v.model = "llama";
-  EXPECT_EQ(Tokenizer::Create(v).status().code(), StatusCode::kUnimplemented);
+  v.tokens = {"a", "b", "ab"};
+  EXPECT_EQ(Tokenizer::Create(v).status().code(), StatusCode::kInvalidArgument);
+  v.scores = {0, 0, NAN};
+  EXPECT_THAT(Tokenizer::Create(v).status().message(), HasSubstr("score of token 2"));
+  v.scores = {0, 0, 1};
+  EXPECT_TRUE(Tokenizer::Create(v).ok());
+  v.types = {TokenType::kNormal, TokenType::kByte, TokenType::kNormal};
+  EXPECT_THAT(Tokenizer::Create(v).status().message(), HasSubstr("<0xNN>"));
+}
+
+TEST(Vocabulary, GgufConventions) {
+  Vocabulary v = TinyVocabulary("llama-bpe");
+  ApplyGgufConventions(v);
+  EXPECT_TRUE(v.ignore_merges && v.add_bos && !v.normalize_nfc);
+  v = TinyVocabulary("smollm");
+  ApplyGgufConventions(v);
+  EXPECT_TRUE(!v.ignore_merges && !v.add_bos && !v.normalize_nfc && !v.add_space_prefix);
 }
 
 TEST(Vocabulary, TokenTypesAreThoseOfGguf) {

@@ -229,7 +229,7 @@ def main():
         for r in records:
             r["ids"][name] = plain.encode(r["text"], add_special_tokens=False).ids
         for r in prompts:
-            r["ids"][name] = t.encode(r["text"], add_special_tokens=False).ids
+            r["ids"][name] = t.encode(r["text"], add_special_tokens=True).ids
             r.setdefault("text_of", {})[name] = t.decode(r["ids"][name], skip_special_tokens=False)
         for r in records:
             r.setdefault("decoded", {})[name] = plain.decode(r["ids"][name], skip_special_tokens=False)
