@@ -220,7 +220,7 @@ needs_default_model() {
     esac
   done
   case "${1:-}" in
-    inspect) return 1 ;;
+    inspect | synth | quantize) return 1 ;;
     bench) [[ " $* " != *' limits '* ]] ;;
     *) return 0 ;;
   esac

@@ -89,6 +89,7 @@ class DefaultModel(Shell):
                 self.assertTrue(self.needs(*args))
         for args in (("-m", "x", "why?"), ("why?", "--model", "x"), ("serve", "--model=x"),
                      ("-mx",), ("inspect", "x"), ("bench", "limits"), ("--version",),
+                     ("synth", "--shape", "x"), ("quantize", "x", "y"),
                      ("bench", "--json", "limits"), ("serve", "--help")):
             with self.subTest(args):
                 self.assertFalse(self.needs(*args))

@@ -19,6 +19,9 @@ int RunCommandLine(int argc, const char* const* argv) {
   if (options.command == "serve") return RunServe(options);
   if (options.command == "inspect") return RunInspect(options);
   if (options.command == "bench") return RunBench(options);
+  if (options.command == "synth") return RunSynth(options);
+  if (options.command == "quantize") return RunQuantize(options);
+  if (options.command == "eval") return RunEval(options);
   return RunTerminal(options);
 }
 

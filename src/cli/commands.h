@@ -16,6 +16,9 @@ int RunTerminal(const Options& options);
 int RunServe(const Options& options);
 int RunInspect(const Options& options);
 int RunBench(const Options& options);
+int RunSynth(const Options& options);
+int RunQuantize(const Options& options);
+int RunEval(const Options& options);
 
 // Prints an error as above; returns 1.
 int Fail(const Status& status);

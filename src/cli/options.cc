@@ -17,17 +17,21 @@ constexpr const char* kDescription =
     "  tandem \"PROMPT\"            answer in the terminal\n"
     "  tandem                     chat in the terminal\n"
     "  tandem serve               serve the OpenAI API on 127.0.0.1:8080\n"
-    "  tandem inspect FILE.gguf   what is in a model file\n"
+    "  tandem inspect FILE|DIR    what is in a model\n"
     "  tandem bench limits        how fast this machine is\n"
-    "  tandem bench decode        how fast the model runs on it\n\n"
+    "  tandem bench decode        how fast the model runs on it\n"
+    "  tandem eval kl             what --numerics costs in accuracy\n"
+    "  tandem quantize IN OUT     another type for a model's weights\n"
+    "  tandem synth               a model file with random weights\n\n"
     "Without a command, `run` is meant. `tandem COMMAND --help` lists a command's flags.";
 
-constexpr const char* kCommands[] = {"run", "serve", "inspect", "bench"};
+constexpr const char* kCommands[] = {"run",   "serve",    "inspect", "bench",
+                                     "synth", "quantize", "eval"};
 constexpr double kMaxTemperature = 2.0;
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 
-void AddModelFlags(CLI::App* app, ModelOptions* o) {
-  const auto positive = CLI::Range(1, kMaxInt);
+// What every command needs that loads a model.
+void AddLoadFlags(CLI::App* app, ModelOptions* o) {
   app->add_option("-m,--model", o->model_path, "GGUF file (default: $TANDEM_DEFAULT_MODEL)")
       ->type_name("FILE");
   app->add_option("--numerics", o->numerics,
@@ -36,6 +40,15 @@ void AddModelFlags(CLI::App* app, ModelOptions* o) {
       ->capture_default_str();
   app->add_option("-t,--threads", o->threads, "Worker threads (default: all processors we may use)")
       ->check(CLI::Range(1, 1024));
+  app->add_option("--cache-dir", o->cache_dir,
+                  "Where packed weights are kept (default: ~/.cache/tandem)")
+      ->type_name("DIR");
+  app->add_flag("--no-cache", o->no_cache, "Keep packed weights in memory only");
+}
+
+void AddModelFlags(CLI::App* app, ModelOptions* o) {
+  const auto positive = CLI::Range(1, kMaxInt);
+  AddLoadFlags(app, o);
   app->add_option("--tensor-parallel", o->tensor_parallel,
                   "Ranks that share each layer, in this process")
       ->check(CLI::Range(1, 64))
@@ -73,10 +86,6 @@ void AddModelFlags(CLI::App* app, ModelOptions* o) {
   app->add_option("--max-queue", o->max_queue, "Most requests that wait")
       ->check(positive)
       ->capture_default_str();
-  app->add_option("--cache-dir", o->cache_dir,
-                  "Where packed weights are kept (default: ~/.cache/tandem)")
-      ->type_name("DIR");
-  app->add_flag("--no-cache", o->no_cache, "Keep packed weights in memory only");
 }
 
 void AddTerminalFlags(CLI::App* app, TerminalOptions* o) {
@@ -84,15 +93,15 @@ void AddTerminalFlags(CLI::App* app, TerminalOptions* o) {
   app->add_option("-s,--system", o->system, "System message")->type_name("TEXT");
   app->add_option("-n,--max-tokens", o->max_tokens, "Most tokens of an answer")
       ->check(CLI::Range(1, kMaxInt));
-  app->add_option("--temperature", o->temperature, "0 is greedy")
-      ->check(CLI::Range(0.0, kMaxTemperature))
-      ->capture_default_str();
-  app->add_option("--top-p", o->top_p, "Probability mass to choose from")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  app->add_option("--top-k", o->top_k, "Most tokens to choose from; 0: no limit")
-      ->check(CLI::Range(0, kMaxInt))
-      ->capture_default_str();
+  app->add_option("--temperature", o->temperature,
+                  "0 is greedy (default: the model's own, else 0.2)")
+      ->check(CLI::Range(0.0, kMaxTemperature));
+  app->add_option("--top-p", o->top_p,
+                  "Probability mass to choose from (default: the model's own, else 0.9)")
+      ->check(CLI::Range(1e-9, 1.0));
+  app->add_option("--top-k", o->top_k,
+                  "Most tokens to choose from; 0: no limit (default: the model's own, else 0)")
+      ->check(CLI::Range(0, kMaxInt));
   app->add_option("--seed", o->seed, "Same seed, same answer (default: chosen at start)");
   app->add_flag("--raw", o->raw, "Complete the prompt as it is, without the chat template");
 }
@@ -124,6 +133,42 @@ void AddBenchFlags(CLI::App* app, BenchOptions* o) {
   app->add_option("-r,--repeat", o->repeat, "Repetitions; medians are printed")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app->add_flag("--json", o->json, "Print JSON");
+}
+
+void AddTypeFlags(CLI::App* app, TypeOptions* o) {
+  app->add_option("-T,--type", o->type, "Type of the matrices, like q4_0 (a wrong one lists all)")
+      ->required()
+      ->type_name("TYPE");
+  app->add_option("--embedding-type", o->embedding_type,
+                  "Type of the embedding and the output (default: as usual for --type)")
+      ->type_name("TYPE");
+}
+
+void AddSynthFlags(CLI::App* app, SynthCommandOptions* o) {
+  app->add_option("--shape", o->shape, "smollm2-135m, qwen3-0.6b, llama-3.2-1b, or a config.json")
+      ->required()
+      ->type_name("SHAPE");
+  AddTypeFlags(app, &o->types);
+  app->add_option("-o,--output", o->output, "File to write")->required()->type_name("FILE");
+  app->add_option("--seed", o->seed, "Same seed, same bytes")->capture_default_str();
+}
+
+void AddQuantizeFlags(CLI::App* app, QuantizeCommandOptions* o) {
+  app->add_option("in", o->input, "GGUF file to read")->required()->type_name("IN");
+  app->add_option("out", o->output, "GGUF file to write")->required()->type_name("OUT");
+  AddTypeFlags(app, &o->types);
+}
+
+void AddEvalFlags(CLI::App* app, EvalOptions* o) {
+  app->add_option("what", o->what, "kl: how far --numerics is from --against")
+      ->required()
+      ->check(CLI::IsMember({"kl"}));
+  app->add_option("--against", o->against, "The numerics that count as right")
+      ->check(CLI::IsMember({"fast", "exact"}))
+      ->capture_default_str();
+  app->add_option("--text", o->text_path, "Text to evaluate (default: a built-in one)")
+      ->type_name("FILE");
   app->add_flag("--json", o->json, "Print JSON");
 }
 
@@ -215,13 +260,20 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* serve = app.add_subcommand("serve", "Serve the OpenAI HTTP API");
   CLI::App* inspect = app.add_subcommand("inspect", "Show what is in a model file");
   CLI::App* bench = app.add_subcommand("bench", "Measure the machine, and the model on it");
+  CLI::App* eval = app.add_subcommand("eval", "Measure what a numerics costs in accuracy");
+  CLI::App* quantize = app.add_subcommand("quantize", "Write a model with weights of another type");
+  CLI::App* synth = app.add_subcommand("synth", "Write a model with random weights");
   AddTerminalFlags(run, &o.terminal);
   AddServeFlags(serve, &o.serve);
   AddBenchFlags(bench, &o.bench);
   inspect->add_option("file", o.inspect.path, "GGUF file")->required()->type_name("FILE");
   inspect->add_flag("--json", o.inspect.json, "Print JSON");
+  AddEvalFlags(eval, &o.eval);
+  AddLoadFlags(eval, &o.model);
+  AddQuantizeFlags(quantize, &o.quantize);
+  AddSynthFlags(synth, &o.synth);
   for (CLI::App* command : {run, serve, bench}) AddModelFlags(command, &o.model);
-  for (CLI::App* command : {run, serve, inspect, bench}) {
+  for (CLI::App* command : {run, serve, inspect, bench, eval, quantize, synth}) {
     command->add_option("--log-level", o.log_level, "debug, info, warning, error or off")
         ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
         ->capture_default_str();

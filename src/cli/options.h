@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "core/model_spec.h"
+#include "core/sampling_params.h"
 
 namespace tandem {
 
@@ -33,17 +34,21 @@ struct ModelOptions {
   bool no_cache = false;
 };
 
-// How `run` samples. The defaults suit small chat models.
+// How `run` samples. What is not given comes from the model's authors (a folder's
+// generation_config.json), else from kTerminalSampling.
 struct TerminalOptions {
   std::string prompt;  // empty: chat, or the text on standard input
   std::string system;
   std::optional<int32_t> max_tokens;
-  double temperature = 0.2;
-  double top_p = 0.9;
-  int32_t top_k = 0;
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
   bool raw = false;  // no chat template: complete the prompt as it is
 };
+
+// Suits small chat models.
+inline constexpr SamplingParams kTerminalSampling = {.temperature = 0.2, .top_k = 0, .top_p = 0.9};
 
 struct ServeOptions {
   std::string host = "127.0.0.1";
@@ -65,14 +70,43 @@ struct InspectOptions {
   bool json = false;
 };
 
+// The types of a written file, by name.
+struct TypeOptions {
+  std::string type;
+  std::string embedding_type;  // empty: as usual for `type`
+};
+
+struct SynthCommandOptions {
+  std::string shape;  // a name, or the path of a config.json
+  TypeOptions types;
+  std::string output;
+  uint64_t seed = 0;
+};
+
+struct QuantizeCommandOptions {
+  std::string input;
+  std::string output;
+  TypeOptions types;
+};
+
+struct EvalOptions {
+  std::string what;  // kl
+  std::string against = "exact";
+  std::string text_path;  // empty: the built-in text
+  bool json = false;
+};
+
 struct Options {
-  std::string command;  // run, serve, inspect, bench, version
+  std::string command;  // run, serve, inspect, bench, synth, quantize, eval, version
   std::string log_level = "warning";
   ModelOptions model;
   TerminalOptions terminal;
   ServeOptions serve;
   BenchOptions bench;
   InspectOptions inspect;
+  SynthCommandOptions synth;
+  QuantizeCommandOptions quantize;
+  EvalOptions eval;
 };
 
 // What the process should do after reading its command line: run a command, or exit at once (help

@@ -23,14 +23,6 @@ constexpr double kKvShareOfRest = 0.5;
 // Rows of logits that one pass computes; a step with more runs in more slabs.
 constexpr int32_t kMaxLogitRows = 32;
 
-Result<std::string> ModelPath(const ModelOptions& options) {
-  if (!options.model_path.empty()) return options.model_path;
-  const char* path = std::getenv("TANDEM_DEFAULT_MODEL");
-  if (path != nullptr && *path != '\0') return std::string(path);
-  return InvalidArgumentError(
-      "no model: name a GGUF file or a folder with -m PATH, or use ./run, which fetches a default");
-}
-
 std::string NameFromPath(const std::string& path) {
   std::string name = path;
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
@@ -55,12 +47,20 @@ Result<Vocabulary> VocabularyFromFolder(const HfFolder& folder) {
   return VocabularyFromHf({tokenizer, config, folder.generation_config(), chat});
 }
 
+}  // namespace
+
+Result<std::string> ModelPath(const ModelOptions& options) {
+  if (!options.model_path.empty()) return options.model_path;
+  const char* path = std::getenv("TANDEM_DEFAULT_MODEL");
+  if (path != nullptr && *path != '\0') return std::string(path);
+  return InvalidArgumentError(
+      "no model: name one with -m FILE.gguf or -m FOLDER, or use ./run, which fetches a default");
+}
+
 Result<Vocabulary> VocabularyOf(const ModelSource& source) {
   if (source.gguf() != nullptr) return VocabularyFromGguf(*source.gguf());
   return VocabularyFromFolder(*source.folder());
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
                                                  const LoadProgress& progress) {

@@ -26,6 +26,11 @@
 
 namespace tandem {
 
+// What -m or $TANDEM_DEFAULT_MODEL names. INVALID_ARGUMENT without either.
+Result<std::string> ModelPath(const ModelOptions& options);
+// The tokenizer of a GGUF file or of a folder's tokenizer.json.
+Result<Vocabulary> VocabularyOf(const ModelSource& source);
+
 class Runtime {
  public:
   // `progress` follows the packing of weights, which the first start of a model does. Errors name

@@ -26,6 +26,10 @@ ServedModel MakeServedModel(const Runtime& runtime, const ServeOptions& options)
   model.tokenizer = runtime.tokenizer();
   model.chat_template = runtime.chat_template();
   model.stop_tokens = runtime.StopTokens();
+  const GenerationDefaults& defaults = runtime.generation_defaults();
+  if (defaults.temperature.has_value()) model.default_sampling.temperature = *defaults.temperature;
+  if (defaults.top_p.has_value()) model.default_sampling.top_p = *defaults.top_p;
+  if (defaults.top_k.has_value()) model.default_sampling.top_k = *defaults.top_k;
   return model;
 }
 

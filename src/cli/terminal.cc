@@ -106,7 +106,14 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
   request.prompt = std::move(prompt);
   request.max_output_tokens = options_.max_tokens;
   request.stop_tokens = runtime_->StopTokens();
-  request.sampling = {options_.temperature, options_.top_k, options_.top_p, seed_};
+  const GenerationDefaults& model = runtime_->generation_defaults();
+  const auto choose = [](const auto& flag, const auto& recommended, auto fallback) {
+    return flag.value_or(recommended.value_or(fallback));
+  };
+  request.sampling = {
+      choose(options_.temperature, model.temperature, kTerminalSampling.temperature),
+      choose(options_.top_k, model.top_k, kTerminalSampling.top_k),
+      choose(options_.top_p, model.top_p, kTerminalSampling.top_p), seed_};
 
   Answer answer;
   TimeNs first = 0;

@@ -17,9 +17,7 @@ constexpr size_t kAlignment = 64;
 // From this size on a buffer is its own mapping and asks for huge pages of the same size.
 constexpr size_t kHugePage = size_t{2} << 20;
 
-size_t RoundUp(size_t bytes, size_t to) {
-  return (bytes + to - 1) / to * to;
-}
+size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 // Pages at an address that is a multiple of a huge page; null when there is no memory.
 void* MapHuge(size_t bytes) {

@@ -35,12 +35,8 @@ constexpr uint64_t kClosed = uint64_t{1} << (kNextBits + kInsideBits);
 static_assert(CpuStream::kMaxTasks + 2 * CpuStream::kMaxThreads <= static_cast<int64_t>(kNextMask));
 static_assert(CpuStream::kMaxThreads < (1 << kInsideBits));
 
-constexpr uint32_t SequenceOf(uint64_t word) {
-  return static_cast<uint32_t>(word >> 32);
-}
-constexpr uint64_t OpenWord(uint32_t sequence) {
-  return static_cast<uint64_t>(sequence) << 32;
-}
+constexpr uint32_t SequenceOf(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+constexpr uint64_t OpenWord(uint32_t sequence) { return static_cast<uint64_t>(sequence) << 32; }
 
 inline void CpuRelax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -48,9 +44,7 @@ inline void CpuRelax() {
 #endif
 }
 
-TimeNs Now() {
-  return SteadyClock().Now();
-}
+TimeNs Now() { return SteadyClock().Now(); }
 
 }  // namespace
 

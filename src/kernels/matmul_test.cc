@@ -14,8 +14,9 @@ using testing_kernels::StreamOf;
 using testing_kernels::TestActivation;
 using testing_kernels::TestMatrix;
 
-constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
-                               DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
+using testing_kernels::ColumnUnit;
+using testing_kernels::kAllTypes;
+using testing_kernels::kQuantizedTypes;
 
 bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
 
@@ -79,6 +80,17 @@ TEST_P(MatMulTest, EqualsTheReference) {
   for (const DType dtype : kAllTypes) {
     for (const bool with_q8 : {false, true}) {
       if (with_q8 && !IsQuantized(dtype)) continue;
+      const int32_t unit = ColumnUnit(dtype);
+      if (unit == 256) {  // dear to make: the shapes that differ by type
+        for (const int32_t rows : {1, 3, 8, 33}) {
+          for (const int32_t n : {5, 36}) Compare(rng, dtype, rows, n, 256, with_q8, 2);
+        }
+        Compare(rng, dtype, 1, 80, 512, with_q8, 3);
+        Compare(rng, dtype, 27, 18, 1280, with_q8, 1);  // several sweeps of columns
+        Compare(rng, dtype, 1, 16, 2304, with_q8, 2);   // several panels of columns
+        Compare(rng, dtype, 3, 16, 2304, with_q8, 2);
+        continue;
+      }
       for (const int32_t rows : {1, 2, 3, 5, 8, 9, 33}) {
         for (const int32_t n : {1, 15, 16, 17, 100}) Compare(rng, dtype, rows, n, 96, with_q8, 2);
       }
@@ -87,8 +99,9 @@ TEST_P(MatMulTest, EqualsTheReference) {
         Compare(rng, dtype, 4, 48, k, with_q8, 1);
       }
       for (int32_t rows = 1; rows <= 17; ++rows) Compare(rng, dtype, rows, 36, 64, with_q8, 3);
-      Compare(rng, dtype, 300, 40, 64, with_q8, 2);  // several runs of rows
-      Compare(rng, dtype, 1, 16, 4160, with_q8, 2);  // several panels of columns
+      Compare(rng, dtype, 300, 40, 64, with_q8, 2);   // several runs of rows
+      Compare(rng, dtype, 27, 40, 1120, with_q8, 2);  // several sweeps of columns
+      Compare(rng, dtype, 1, 16, 4160, with_q8, 2);   // several panels of columns
       Compare(rng, dtype, 3, 16, 4160, with_q8, 2);
     }
   }
@@ -106,7 +119,7 @@ TEST_P(MatMulTest, PlainTypesTakeAnyNumberOfColumns) {
 
 TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighboursNorOnThreads) {
   SplitMix64 rng(3);
-  constexpr int32_t kRows = 21, kN = 100, kK = 320;
+  constexpr int32_t kRows = 21, kN = 100, kK = 512;
   for (const DType dtype : kAllTypes) {
     const TestMatrix w(rng, dtype, kN, kK);
     TestActivation x(kRows, kK, true, true, true);
@@ -170,13 +183,13 @@ TEST_P(MatMulTest, ThreePartsWithStridesWriteOnlyTheirOwnColumns) {
 
 TEST_P(MatMulTest, ExtremeCodesDoNotSaturate) {
   // Largest codes with equal signs everywhere: 16-bit intermediate sums would overflow.
-  constexpr int32_t kK = 64;
+  constexpr int32_t kK = 256;
   SplitMix64 rng(5);
-  for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+  for (const DType dtype : kQuantizedTypes) {
     for (const int fill : {0x00, 0x7F, 0x80, 0xFF}) {
       TestMatrix w(rng, dtype, 16, kK);
       // Every code byte of the packed form; the scales behind them stay.
-      const size_t code_bytes = kK / 32 * (dtype == DType::kQ8_0 ? 512 : 256);
+      const auto code_bytes = static_cast<size_t>(kK * FormatOf(dtype).code_bits / 8 * kPackRows);
       std::memset(const_cast<std::byte*>(w.packed.data), fill, code_bytes);
       for (const int8_t code : {int8_t{127}, int8_t{-127}}) {
         TestActivation x(1, kK, false, true);
@@ -206,7 +219,7 @@ TANDEM_INSTANTIATE_ISAS(MatMulTest);
 TEST(MatMulReference, FastIsCloseToTheExactProduct) {
   SplitMix64 rng(6);
   constexpr int32_t kRows = 3, kN = 20, kK = 256;
-  for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+  for (const DType dtype : kQuantizedTypes) {
     const TestMatrix w(rng, dtype, kN, kK);
     TestActivation x(kRows, kK, true, true, true);
     Fill(rng, kRows, &x);

@@ -48,9 +48,7 @@ void CheckForms(const Activation& a) {
   TANDEM_CHECK(a.f32 != nullptr || a.has_q8());
 }
 
-bool IsQuantized(DType dtype) {
-  return InfoOf(dtype).block_elements > 1;
-}
+bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
 
 }  // namespace
 
@@ -121,12 +119,8 @@ void CopyBlocks(Stream& stream, const CopyBlocksArgs& args) {
   CpuOnly(stream, "CopyBlocks").Launch(Kernels().copy_blocks, args);
 }
 
-const char* CpuIsaName() {
-  return Kernels().name;
-}
+const char* CpuIsaName() { return Kernels().name; }
 
-Status CheckCpuIsa() {
-  return ChosenCpuKernels().status();
-}
+Status CheckCpuIsa() { return ChosenCpuKernels().status(); }
 
 }  // namespace tandem

@@ -19,6 +19,19 @@
 
 namespace tandem::testing_kernels {
 
+inline constexpr DType kQuantizedTypes[] = {
+    DType::kQ4_0,   DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
+    DType::kQ2_K,   DType::kQ3_K,   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+    DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
+                                      DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
+                                      DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                                      DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+// Columns of a matrix come in multiples of this (of 32 for plain types, as tests like them).
+inline int32_t ColumnUnit(DType dtype) {
+  return InfoOf(dtype).block_elements > 1 ? InfoOf(dtype).block_elements : 32;
+}
+
 inline float RandomFloat(SplitMix64& rng, float scale = 1.0f) {
   return static_cast<float>(rng.NextDouble() * 2 - 1) * scale;
 }

@@ -129,6 +129,10 @@ class GgufFile {
   // The value as text for people, at most about `max_chars` long: long strings and arrays are cut
   // and say how long they are; control characters are escaped.
   std::string ValueText(const GgufEntry& entry, size_t max_chars) const;
+  // The value (of an array, its elements) as it lies in the file.
+  std::span<const std::byte> ValueBytes(const GgufEntry& entry) const {
+    return std::span(header_).subspan(entry.position, entry.bytes);
+  }
 
  private:
   friend class GgufParser;

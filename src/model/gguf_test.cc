@@ -44,7 +44,7 @@ GgufTestWriter SmallFile() {
   w.AddArray("a.bools", GgufValueType::kBool, 2, std::string("\0\1", 2));
   w.AddTensor("q", {32, 2}, 2, std::string(36, 'q'));
   w.AddTensor("f", {3}, 0, std::string(12, 'f'));
-  w.AddTensor("k", {256}, 14, std::string(210, 'k'));  // Q6_K: known, not decoded
+  w.AddTensor("k", {256}, 14, std::string(210, 'k'));  // Q6_K
   return w;
 }
 

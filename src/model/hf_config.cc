@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/ops.h"
 #include "model/bounded_json.h"
 #include "model/family.h"
 #include "model/text_escape.h"
@@ -252,7 +253,10 @@ Status ReadSizes(const Fields& config, const HfFamily& family, ModelSpec* spec) 
   } else if (spec->num_heads > 0 && spec->hidden_dim % spec->num_heads == 0) {
     usual = spec->hidden_dim / spec->num_heads;
   }
-  return read("head_dim", usual, &spec->head_dim);
+  TANDEM_RETURN_IF_ERROR(read("head_dim", usual, &spec->head_dim));
+  if (spec->head_dim <= kMaxHeadDim) return OkStatus();
+  return UnimplementedError("heads of {} dimensions are not supported: at most {}", spec->head_dim,
+                            kMaxHeadDim);
 }
 
 Status ReadConfig(const Fields& config, ModelSpec* spec) {

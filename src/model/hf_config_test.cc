@@ -177,6 +177,7 @@ TEST(HfConfig, NamesWhatTandemDoesNotRun) {
       {"attention_bias", "true", "'attention_bias' = true is not supported"},
       {"mlp_bias", "true", "'mlp_bias' = true is not supported"},
       {"use_sliding_window", "true", "'use_sliding_window' = true"},
+      {"head_dim", "512", "heads of 512 dimensions are not supported: at most 256"},
       {"hidden_act", R"("gelu")", "activation 'gelu' is not supported"},
       {"layer_types", R"(["full_attention", "sliding_attention"])", "type 'sliding_attention'"},
       {"torch_dtype", R"("float8_e4m3fn")", "'torch_dtype' is 'float8_e4m3fn'"},

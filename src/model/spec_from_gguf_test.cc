@@ -235,9 +235,9 @@ TEST(SpecFromGguf, RefusesWhatItWouldComputeWrongly) {
       {Tensor("blk.1.attn_v.weight", {64, 32}, 99, 1280),
        "UNIMPLEMENTED: dir/m.gguf: tensor 'blk.1.attn_v.weight' has type 99, which Tandem does not "
        "know"},
-      {Tensor("token_embd.weight", {256, 40}, 14, 8400),
-       "tensor 'token_embd.weight' is Q6_K, which is not supported: Tandem runs F32, F16, Q4_0, "
-       "Q4_1, Q8_0, BF16"},
+      {Tensor("token_embd.weight", {256, 40}, 16, 2640),
+       "tensor 'token_embd.weight' is IQ2_XXS, which is not supported: Tandem runs F32, F16, Q4_0, "
+       "Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4"},
   };
   for (const Refusal& refusal : refusals) {
     GgufTestWriter w = TestModelWriter();

@@ -24,6 +24,7 @@ struct TestModelOptions {
   bool tied = true;
   DType matrices = DType::kQ4_1;
   DType embedding = DType::kQ8_0;
+  bool decoded = false;  // the values of these types, stored as F32
   uint64_t seed = 1;
 };
 
@@ -44,6 +45,14 @@ inline std::string RandomTensor(SplitMix64& rng, DType dtype, uint64_t n) {
   return out;
 }
 
+// The tensor's values as F32.
+inline std::string DecodedTensor(DType dtype, const std::string& bytes, uint64_t n) {
+  std::string out(n * sizeof(float), '\0');
+  DequantizeRow(dtype, reinterpret_cast<const std::byte*>(bytes.data()), static_cast<int64_t>(n),
+                reinterpret_cast<float*>(out.data()));
+  return out;
+}
+
 // The writer, before Build, so that a test can add to it.
 inline GgufTestWriter TestModelWriter(const TestModelOptions& o = {}) {
   GgufTestWriter w;
@@ -59,8 +68,10 @@ inline GgufTestWriter TestModelWriter(const TestModelOptions& o = {}) {
   w.AddFloat(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   SplitMix64 rng(o.seed);
   const auto matrix = [&](std::string name, uint64_t rows, uint64_t cols, DType dtype) {
-    w.AddTensor(std::move(name), {cols, rows}, GgmlTypeOf(dtype),
-                RandomTensor(rng, dtype, rows * cols));
+    std::string bytes = RandomTensor(rng, dtype, rows * cols);
+    if (o.decoded) bytes = DecodedTensor(dtype, bytes, rows * cols);
+    w.AddTensor(std::move(name), {cols, rows}, GgmlTypeOf(o.decoded ? DType::kF32 : dtype),
+                std::move(bytes));
   };
   const auto vector_of = [&](std::string name, uint64_t length) {
     w.AddTensor(std::move(name), {length}, 0, RandomTensor(rng, DType::kF32, length));

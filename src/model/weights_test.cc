@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -96,9 +97,14 @@ void ExpectSameValues(const Fixture& fixture, const ModelWeights& weights) {
 }
 
 TEST(ModelWeights, InMemoryHoldTheFilesValues) {
-  for (const DType dtype :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
-    const Fixture fixture({.tied = false, .matrices = dtype, .embedding = dtype});
+  for (const GgmlTypeInfo& type : AllGgmlTypes()) {
+    if (!type.dtype) continue;
+    const auto unit = static_cast<uint32_t>(std::max(64, type.block_elements));
+    const Fixture fixture({.hidden = unit,
+                           .ffn = 2 * unit,
+                           .tied = false,
+                           .matrices = *type.dtype,
+                           .embedding = *type.dtype});
     const auto weights = fixture.MustOpen(RealFileSystem(), {.use_cache = false});
     ASSERT_NE(weights, nullptr);
     EXPECT_FALSE(weights->from_cache());

@@ -17,7 +17,17 @@ enum class DType : uint8_t {
   kBF16,
   kQ4_0,
   kQ4_1,
+  kQ5_0,
+  kQ5_1,
   kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
 };
 
 struct DTypeInfo {

@@ -48,7 +48,8 @@ Result<Parts> Resolve(std::string_view merge, size_t rank, const TokenIndex& ind
 Result<std::vector<std::pair<int32_t, int32_t>>> RankByScore(const Vocabulary& v) {
   std::vector<std::pair<int32_t, int32_t>> ranked;  // token, rank
   for (size_t t = 0; t < v.tokens.size(); ++t) {
-    if (v.type(t) != TokenType::kNormal || v.tokens[t].size() > BpeMerger::kMaxScoredBytes) continue;
+    if (v.type(t) != TokenType::kNormal || v.tokens[t].size() > BpeMerger::kMaxScoredBytes)
+      continue;
     if (std::isnan(v.scores[t])) {
       return InvalidArgumentError("vocabulary: the score of token {} is not a number", t);
     }

@@ -37,9 +37,7 @@ constexpr Alphabet kAlphabet = MakeAlphabet();
 
 }  // namespace
 
-char32_t ByteToAlphabet(uint8_t byte) {
-  return kAlphabet.of_byte[byte];
-}
+char32_t ByteToAlphabet(uint8_t byte) { return kAlphabet.of_byte[byte]; }
 
 std::optional<uint8_t> AlphabetToByte(char32_t code) {
   if (code < 0x100) {

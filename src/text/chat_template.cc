@@ -36,8 +36,8 @@ Status AddVariable(std::string_view name, const jinja::Json& json,
 }
 
 // Roles that templates themselves name. Any other text in their place is data.
-constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user",
-                                                    "assistant", "tool", "function"};
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
 
 // Nesting of arguments that are parsed; a value may not be deeper (jinja::kMaxValueDepth).
 constexpr int kMaxArgumentDepth = jinja::kMaxValueDepth;
@@ -83,8 +83,8 @@ Result<jinja::Value> MessagesValue(const jinja::Json& messages) {
       for (auto& [key, item] : entries) {
         if (key == "role") item = jinja::Value::MakeString(role);
       }
-      value = jinja::Value(
-          std::make_shared<const jinja::Dict>(std::move(entries), /*data_keys=*/true));
+      value =
+          jinja::Value(std::make_shared<const jinja::Dict>(std::move(entries), /*data_keys=*/true));
     }
     list->depth = std::max(list->depth, value.Depth() + 1);
     list->has_data = true;
@@ -135,8 +135,8 @@ Result<MarkedText> ChatTemplate::RenderMarked(const jinja::Json& messages,
     }
     if (Status s = AddVariable(name, json, variables); !s.ok()) return s;
   }
-  Result<MarkedText> text =
-      template_.RenderMarked(std::move(variables), options.limits, options.now.value_or(LocalTime()));
+  Result<MarkedText> text = template_.RenderMarked(std::move(variables), options.limits,
+                                                   options.now.value_or(LocalTime()));
   if (!text.ok()) return text.status().WithContext("chat template");
   return text;
 }

@@ -40,9 +40,9 @@ class ChatTemplate {
                                      std::string eos_token);
 
   // `messages` is an array of objects with "role" and "content". Arguments of tool calls
-  // (tool_calls[].function.arguments) that are the text of a JSON object, as the API has them, reach
-  // the template as that object. Which roles and orders are allowed is the template's business; its
-  // raise_exception is an INVALID_ARGUMENT with its words.
+  // (tool_calls[].function.arguments) that are the text of a JSON object, as the API has them,
+  // reach the template as that object. Which roles and orders are allowed is the template's
+  // business; its raise_exception is an INVALID_ARGUMENT with its words.
   Result<MarkedText> RenderMarked(const jinja::Json& messages, const RenderOptions& options) const;
   // The same without marks.
   Result<std::string> Render(const jinja::Json& messages, const RenderOptions& options) const;

@@ -24,9 +24,7 @@ std::string Utf8Assembler::Append(std::string_view bytes) {
   return out;
 }
 
-std::string Utf8Assembler::Flush() {
-  return ReplaceInvalidUtf8(std::exchange(pending_, {}));
-}
+std::string Utf8Assembler::Flush() { return ReplaceInvalidUtf8(std::exchange(pending_, {})); }
 
 std::string IncrementalDetokenizer::Append(TokenId token, bool skip_special) {
   if (skip_special && tokenizer_->IsControl(token)) return {};

@@ -11,9 +11,7 @@ namespace {
 
 using testing::TinyVocabulary;
 
-TokenId ByteToken(uint8_t byte) {
-  return TokenId(3 + byte);
-}
+TokenId ByteToken(uint8_t byte) { return TokenId(3 + byte); }
 
 class DetokenizerTest : public ::testing::Test {
  protected:

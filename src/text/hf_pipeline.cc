@@ -33,7 +33,9 @@ bool Is(const json& step, const char* type) { return At(step, "type") == type; }
 bool IsFalse(const json& step, const char* key) { return At(step, key) == false; }
 
 Status NotSupported(const char* what, const json& step) {
-  return UnimplementedError("{} {} is not supported", what, QuoteText(step.dump()));
+  const json& type = At(step, "type");
+  return UnimplementedError("{} {} is not supported: {}", what, QuoteText(type.dump()),
+                            QuoteText(step.dump()));
 }
 
 // A step, or the steps of a Sequence (`list` names its key).
@@ -75,8 +77,8 @@ bool IsBlankReplacement(const json& step) {
 Status ReadSentencePiece(const json& root, Vocabulary& v) {
   v.model = "llama";
   const std::vector<json> steps = StepsOf(At(root, "normalizer"), "normalizers");
-  v.add_space_prefix = steps.size() == 2 && Is(steps[0], "Prepend") &&
-                       At(steps[0], "prepend") == kBlank;
+  v.add_space_prefix =
+      steps.size() == 2 && Is(steps[0], "Prepend") && At(steps[0], "prepend") == kBlank;
   const bool known = !steps.empty() && steps.size() == (v.add_space_prefix ? 2u : 1u) &&
                      IsBlankReplacement(steps.back());
   if (!known) return NotSupported("with byte_fallback, the normalizer", At(root, "normalizer"));
@@ -102,8 +104,8 @@ Status ReadTemplate(const json& step, Vocabulary& v) {
     }
     const json& name = At(At(piece, "SpecialToken"), "id");
     if (!name.is_string()) return NotSupported("post_processor", step);
-    const json& ids = At(At(At(step, "special_tokens"), name.get_ref<const std::string&>().c_str()),
-                         "ids");
+    const json& ids =
+        At(At(At(step, "special_tokens"), name.get_ref<const std::string&>().c_str()), "ids");
     if (!ids.is_array() || ids.size() != 1 || !ids[0].is_number_unsigned() ||
         ids[0].get<uint64_t>() >= v.tokens.size()) {
       return InvalidArgumentError("post_processor: {} needs one token id below {}",

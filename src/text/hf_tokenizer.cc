@@ -157,8 +157,8 @@ Status ReadAddedTokens(const json& root, bool normalizes, TokenTable& table) {
       return UnimplementedError("{} {}: to be found in normalised text is not supported", where,
                                 QuoteText(text));
     }
-    TANDEM_RETURN_IF_ERROR(
-        table.Add(where, text, token["id"], special ? TokenType::kControl : TokenType::kUserDefined));
+    TANDEM_RETURN_IF_ERROR(table.Add(where, text, token["id"],
+                                     special ? TokenType::kControl : TokenType::kUserDefined));
   }
   return OkStatus();
 }
@@ -171,8 +171,7 @@ std::optional<TokenId> FindToken(const Vocabulary& v, std::string_view text) {
 
 // What becomes of characters that are no tokens.
 Status ReadUnknown(const json& model, Vocabulary& v) {
-  if (const auto unknown = model.find("unk_token");
-      unknown != model.end() && !unknown->is_null()) {
+  if (const auto unknown = model.find("unk_token"); unknown != model.end() && !unknown->is_null()) {
     if (!unknown->is_string()) return InvalidArgumentError("model.unk_token must be a string");
     v.unknown = FindToken(v, unknown->get_ref<const std::string&>());
     if (!v.unknown) return InvalidArgumentError("model.unk_token is not a token");
@@ -187,8 +186,8 @@ Status ReadUnknown(const json& model, Vocabulary& v) {
       AppendChar(byte, ByteToAlphabet(static_cast<uint8_t>(b)));
     }
     if (!index.Find(byte)) {
-      return UnimplementedError("a vocabulary without a token for the byte {} is not supported{}", b,
-                                byte_level ? " with model.unk_token" : "");
+      return UnimplementedError("a vocabulary without a token for the byte {} is not supported{}",
+                                b, byte_level ? " with model.unk_token" : "");
     }
   }
   return OkStatus();
@@ -272,8 +271,8 @@ Status ReadGenerationConfig(const json& config, Vocabulary& v) {
   const json ids = it->is_array() ? *it : json::array({*it});
   for (const json& id : ids) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= v.tokens.size()) {
-      return OutOfRangeError("eos_token_id {} is not a token id below {}",
-                             id.dump().substr(0, 32), v.tokens.size());
+      return OutOfRangeError("eos_token_id {} is not a token id below {}", id.dump().substr(0, 32),
+                             v.tokens.size());
     }
     const TokenId token(static_cast<int32_t>(id.get<uint64_t>()));
     if (!v.eos) {

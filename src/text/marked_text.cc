@@ -27,9 +27,7 @@ void MarkedText::AppendData(std::string_view text) {
   AddSpan(begin, text_.size());
 }
 
-void MarkedText::Append(const MarkedText& other) {
-  AppendPart(other, 0, other.size());
-}
+void MarkedText::Append(const MarkedText& other) { AppendPart(other, 0, other.size()); }
 
 void MarkedText::AppendPart(const MarkedText& other, size_t begin, size_t end) {
   TANDEM_CHECK(begin <= end && end <= other.size());

@@ -1,5 +1,5 @@
-// What: MarkedText: a text that knows which of its bytes came from data (what users and tools wrote)
-//   rather than from a chat template; and ByteSpan, a range of bytes.
+// What: MarkedText: a text that knows which of its bytes came from data (what users and tools
+//   wrote) rather than from a chat template; and ByteSpan, a range of bytes.
 // Not here: where the marks come from (jinja/) and what they prevent (tokenizer.h).
 // Threads: a value.
 // Invariants: spans are in order, not empty, inside the text, and neither overlap nor touch.

@@ -32,7 +32,8 @@ TEST(MarkedText, PartsKeepTheirMarks) {
       MarkedText part("x");
       part.AppendPart(text, begin, end);
       std::string marks(part.size(), '.');
-      for (const ByteSpan& s : part.data()) marks.replace(s.begin, s.end - s.begin, s.end - s.begin, '#');
+      for (const ByteSpan& s : part.data())
+        marks.replace(s.begin, s.end - s.begin, s.end - s.begin, '#');
       std::string expected = part.text();
       expected[0] = '.';
       EXPECT_EQ(marks, expected);

@@ -23,16 +23,13 @@ bool IsSimple(char32_t code) { return code < kFirstComposing; }
 void Decompose(char32_t code, std::vector<utf8proc_int32_t>& out) {
   utf8proc_int32_t parts[kMaxDecomposed];
   int boundary = 0;
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts, kMaxDecomposed,
-                              UTF8PROC_DECOMPOSE, &boundary);
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(code), parts, kMaxDecomposed, UTF8PROC_DECOMPOSE, &boundary);
   TANDEM_CHECK(count > 0 && static_cast<size_t>(count) <= kMaxDecomposed);
   out.insert(out.end(), parts, parts + count);
 }
 
-int CombiningClass(utf8proc_int32_t code) {
-  return utf8proc_get_property(code)->combining_class;
-}
+int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
 
 // Sorts every run of combining marks by class, stably.
 void OrderMarks(std::vector<utf8proc_int32_t>& codes) {
@@ -59,9 +56,9 @@ void AppendNormalized(std::string_view stretch, std::vector<utf8proc_int32_t>& c
     pos += c.size;
   }
   OrderMarks(codes);
-  const utf8proc_ssize_t count = utf8proc_normalize_utf32(
-      codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-      static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   TANDEM_CHECK(count >= 0);
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
     AppendChar(out, static_cast<char32_t>(codes[static_cast<size_t>(i)]));

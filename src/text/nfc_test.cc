@@ -19,13 +19,13 @@ TEST(Nfc, ComposesAndOrders) {
       {"caf\u00E9", "caf\u00E9"},
       {"cafe\u0301", "caf\u00E9"},
       {"A\u030A\u212B", "\u00C5\u00C5"},
-      {"q\u0307\u0323", "q\u0323\u0307"},         // marks in order of class
-      {"d\u0307\u0323", "\u1E0D\u0307"},          // the lower one composes first
-      {"\u1E0B\u0323", "\u1E0D\u0307"},           // across a composed letter
-      {"\u0301e", "\u0301e"},                     // a mark without a letter
-      {"\u0344", "\u0308\u0301"},                 // decomposes for good
-      {"\u0958", "\u0915\u093C"},                 // excluded from composition
-      {"\u1112\u1161\u11AB", "\uD55C"},           // Hangul
+      {"q\u0307\u0323", "q\u0323\u0307"},  // marks in order of class
+      {"d\u0307\u0323", "\u1E0D\u0307"},   // the lower one composes first
+      {"\u1E0B\u0323", "\u1E0D\u0307"},    // across a composed letter
+      {"\u0301e", "\u0301e"},              // a mark without a letter
+      {"\u0344", "\u0308\u0301"},          // decomposes for good
+      {"\u0958", "\u0915\u093C"},          // excluded from composition
+      {"\u1112\u1161\u11AB", "\uD55C"},    // Hangul
       {"\uAC00\u11A8", "\uAC01"},
       {"\u0F71\u0F72", "\u0F71\u0F72"},
       {"a\u0315\u0300\u05AE\u0062", "\u00E0\u05AE\u0315b"},

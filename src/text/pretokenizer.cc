@@ -33,10 +33,8 @@ bool IsDefaultPunctuation(char32_t code) {
     case '>':
     case '^':
     case '~':
-    case '|':
-      return true;
-    default:
-      return IsPunctuation(code);
+    case '|': return true;
+    default: return IsPunctuation(code);
   }
 }
 
@@ -78,8 +76,8 @@ size_t AnyCaseContractionEnd(std::string_view text, size_t pos) {
   const size_t next = pos + 1 + size;
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return next;
   const char second = ContractionLetter(text, next, &size);
-  const bool two = ((first == 'r' || first == 'v') && second == 'e') ||
-                   (first == 'l' && second == 'l');
+  const bool two =
+      ((first == 'r' || first == 'v') && second == 'e') || (first == 'l' && second == 'l');
   return two ? next + size : pos;
 }
 
@@ -104,14 +102,10 @@ size_t Llama3SpaceEnd(std::string_view text, size_t pos) {
 
 Result<PreTokenizer> PreTokenizer::ForName(std::string_view name) {
   static constexpr std::pair<std::string_view, Rules> kNames[] = {
-      {"smollm", Rules::kSmollm},
-      {"gpt-2", Rules::kGpt2},
-      {"default", Rules::kDefault},
-      {"llama-bpe", Rules::kLlama3},
-      {"llama3", Rules::kLlama3},
-      {"llama-v3", Rules::kLlama3},
-      {"qwen2", Rules::kQwen2},
-      {"deepseek-r1-qwen", Rules::kQwen2},
+      {"smollm", Rules::kSmollm},   {"gpt-2", Rules::kGpt2},
+      {"default", Rules::kDefault}, {"llama-bpe", Rules::kLlama3},
+      {"llama3", Rules::kLlama3},   {"llama-v3", Rules::kLlama3},
+      {"qwen2", Rules::kQwen2},     {"deepseek-r1-qwen", Rules::kQwen2},
   };
   for (const auto& [known, rules] : kNames) {
     if (known == name) return PreTokenizer(rules);

@@ -71,12 +71,12 @@ Status Tokenizer::Init() {
     }
     TANDEM_ASSIGN_OR_RETURN(merger_, BpeMerger::CreateFromScores(vocabulary_, index_));
   } else {
-    TANDEM_ASSIGN_OR_RETURN(merger_,
-                            BpeMerger::Create(vocabulary_.merges, index_, vocab_size()));
+    TANDEM_ASSIGN_OR_RETURN(merger_, BpeMerger::Create(vocabulary_.merges, index_, vocab_size()));
   }
   for (size_t i = 0; i < vocab_size(); ++i) {
     if (vocabulary_.type(i) == TokenType::kByte && !ByteTokenValue(vocabulary_.tokens[i])) {
-      return InvalidArgumentError("vocabulary: token {} is of type byte, but not written <0xNN>", i);
+      return InvalidArgumentError("vocabulary: token {} is of type byte, but not written <0xNN>",
+                                  i);
     }
   }
   InitTokens();
@@ -200,9 +200,8 @@ void Tokenizer::EncodeCharacters(std::string_view text, BpeMerger::Scratch& scra
     pos += size;
     if (const auto token = FindNormal(character)) {
       scratch.symbols.push_back(token->value());
-    } else if (std::all_of(character.begin(), character.end(), [this](char c) {
-                 return byte_tokens_[static_cast<uint8_t>(c)] >= 0;
-               })) {
+    } else if (std::all_of(character.begin(), character.end(),
+                           [this](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; })) {
       for (const char c : character) {
         scratch.symbols.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
       }

@@ -62,8 +62,7 @@ TEST_P(TokenizerGolden, IdsAndTextEqualTheReference) {
   for (const json& record : golden["records"]) {
     const auto text = record["text"].get<std::string>();
     const bool special = record.value("special", false);
-    const auto tokens =
-        tokenizer->Encode(text, {.add_special = special, .parse_special = special});
+    const auto tokens = tokenizer->Encode(text, {.add_special = special, .parse_special = special});
     ASSERT_EQ(tokens, TokensOf(record["ids"][family])) << record["text"].dump();
     std::string expected = text;
     if (record.contains("decoded") && record["decoded"].contains(family)) {

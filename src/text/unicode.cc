@@ -9,9 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr bool IsAsciiLetter(int c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
+constexpr bool IsAsciiLetter(int c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 constexpr std::array<CharClass, 128> MakeAsciiClasses() {
   std::array<CharClass, 128> classes{};
@@ -116,18 +114,14 @@ CharClass ClassOf(char32_t code) {
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      return CharClass::kLetter;
+    case UTF8PROC_CATEGORY_LO: return CharClass::kLetter;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
-      return CharClass::kNumber;
+    case UTF8PROC_CATEGORY_NO: return CharClass::kNumber;
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return CharClass::kSpace;
-    default:
-      return code == 0x85 ? CharClass::kSpace : CharClass::kOther;
+    case UTF8PROC_CATEGORY_ZP: return CharClass::kSpace;
+    default: return code == 0x85 ? CharClass::kSpace : CharClass::kOther;
   }
 }
 
@@ -139,10 +133,8 @@ bool IsPunctuation(char32_t code) {
     case UTF8PROC_CATEGORY_PE:
     case UTF8PROC_CATEGORY_PI:
     case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return true;
-    default:
-      return false;
+    case UTF8PROC_CATEGORY_PO: return true;
+    default: return false;
   }
 }
 

@@ -54,7 +54,8 @@ struct Vocabulary {
   // Whether encoding with `add_special` puts `bos` first and `eos` last.
   bool add_bos = false;
   bool add_eos = false;
-  // A piece of the pre-tokeniser that is a token as a whole becomes that token, whatever the merges.
+  // A piece of the pre-tokeniser that is a token as a whole becomes that token, whatever the
+  // merges.
   bool ignore_merges = false;
   // Text is brought into Unicode's normal form C first.
   bool normalize_nfc = false;

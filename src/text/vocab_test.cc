@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-
 #include <functional>
 
 #include "text/testing/tiny_vocabulary.h"

@@ -122,6 +122,98 @@ class Run(unittest.TestCase):
         self.assertIn(str(os.path.getsize(TINY)), json.dumps(report))
 
 
+class ModelFiles(unittest.TestCase):
+    CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+              "num_hidden_layers": 2, "hidden_size": 96, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": 24, "intermediate_size": 160,
+              "vocab_size": 700, "max_position_embeddings": 256, "rope_theta": 10000.0,
+              "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.config = self.path("config.json")
+        with open(self.config, "w") as file:
+            json.dump(self.CONFIG, file)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def ok(self, *arguments):
+        result = tandem(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, b"")
+        return result.stdout
+
+    def types(self):
+        """All types that can be written, from the message that lists them."""
+        result = tandem("synth", "--shape", self.config, "-o", self.path("x"), "--type", "?")
+        self.assertEqual(result.returncode, 1)
+        return result.stderr.decode().split("there are ")[1].strip().split(", ")
+
+    def answer(self, model):
+        return self.ok("-m", model, "--raw", "Hello", "--temperature", "0", "--max-tokens", "6",
+                       "--no-cache")
+
+    def test_synth_of_every_type_can_be_inspected_and_run(self):
+        types = self.types()
+        self.assertGreaterEqual(set(types), {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"})
+        for name in types:
+            model = self.path(name + ".gguf")
+            self.ok("synth", "--shape", self.config, "--type", name.lower(), "-o", model)
+            report = json.loads(self.ok("inspect", "--json", model))
+            self.assertIn(str(os.path.getsize(model)), json.dumps(report))
+            self.assertEqual(self.answer(model), self.answer(model), name)
+
+    def test_quantize_writes_models_that_run(self):
+        source = self.path("source.gguf")
+        self.ok("synth", "--shape", self.config, "--type", "f32", "-o", source)
+        for name in self.types():
+            model = self.path(name + ".gguf")
+            said = self.ok("quantize", source, model, "--type", name)
+            self.assertIn(b"token_embd.weight is ", said)
+            self.answer(model)
+        again = self.path("again.gguf")
+        self.assertIn(b"quantised before",
+                      self.ok("quantize", self.path("Q4_0.gguf"), again, "--type", "q4_1"))
+
+    def test_refusals_name_the_fix_and_leave_nothing(self):
+        source = self.path("source.gguf")
+        self.ok("synth", "--shape", self.config, "--type", "q8_0", "-o", source)
+        before = sorted(os.listdir(self.folder.name))
+        for arguments, message in (
+                (("quantize", source, source, "--type", "q4_0"), b"name another file"),
+                (("quantize", source, self.path("x"), "--type", "q4_00"), b"did you mean Q4_0?"),
+                (("quantize", source, self.path("no/x"), "--type", "q4_0"), b"no/x"),
+                (("quantize", self.path("none"), self.path("x"), "--type", "q4_0"), b"none"),
+                (("synth", "--shape", "gpt5", "--type", "q4_0", "-o", self.path("x")),
+                 b"smollm2-135m"),
+                (("synth", "--shape", self.config, "--type", "q4_0", "-o", self.folder.name),
+                 b"is a folder")):
+            result = tandem(*arguments)
+            self.assertEqual(result.returncode, 1, arguments)
+            self.assertIn(message, result.stderr)
+        self.assertEqual(tandem("quantize", source, self.path("x")).returncode, 2)
+        self.assertEqual(sorted(os.listdir(self.folder.name)), before)
+
+    def test_eval_kl(self):
+        text = self.path("text.txt")
+        with open(text, "w") as file:
+            file.write("A short text of a few words. " * 12)
+        same = json.loads(self.ok("eval", "kl", "-m", TINY, "--text", text, "--json",
+                                  "--numerics", "exact"))
+        self.assertEqual((same["mean_kl"], same["p99_kl"], same["top1_agreement"]), (0, 0, 1))
+        fast = json.loads(self.ok("eval", "kl", "-m", TINY, "--text", text, "--json"))
+        self.assertEqual(fast["positions"], same["positions"])
+        self.assertGreater(fast["mean_kl"], 0)
+        self.assertLess(fast["mean_kl"], 0.01)
+        said = self.ok("eval", "kl", "-m", TINY)
+        self.assertIn(b"fast against exact", said)
+        missing = tandem("eval", "kl", "-m", TINY, "--text", self.path("no.txt"))
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn(b"no.txt", missing.stderr)
+
+
 class Terminal:
     """A person at a terminal: types, reads, presses Ctrl-C."""
 

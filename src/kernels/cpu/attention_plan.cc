@@ -10,9 +10,7 @@ namespace {
 // Fewer tasks per thread than this: splitting rows along their positions pays.
 constexpr int64_t kTasksPerThread = 4;
 
-int32_t CeilDiv(int32_t a, int32_t b) {
-  return (a + b - 1) / b;
-}
+int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

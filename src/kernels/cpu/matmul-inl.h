@@ -27,16 +27,18 @@ using TileFunction = void (*)(const PackedMatrix& w, const std::byte* group, int
                               const Activation& x, int64_t first_row, float* sums);
 
 template <int kRows>
-inline TileFunction TileOf(const PackedMatrix& w, const Activation& x) {
-  if (x.has_q8()) {
-    switch (w.dtype) {
-      case DType::kQ4_0: return DotTile<CodecQ4_0, kRows>;
-      case DType::kQ4_1: return DotTile<CodecQ4_1, kRows>;
-      case DType::kQ8_0: return DotTile<CodecQ8_0, kRows>;
-      default: break;
-    }
+struct TileChoice {
+  TileFunction* tile;
+  template <typename C>
+  void Run() const {
+    *tile = DotTile<C, kRows>;
   }
-  return FloatTile<kRows>;
+};
+template <int kRows>
+inline TileFunction TileOf(const PackedMatrix& w, const Activation& x) {
+  TileFunction tile = FloatTile<kRows>;
+  if (x.has_q8()) WithCodec(w.dtype, TileChoice<kRows>{&tile});
+  return tile;
 }
 
 // The function for a tile of `rows` activation rows, 1 .. kTileRows.
@@ -66,9 +68,9 @@ inline void WriteTile(const MatMulPart& part, int32_t first_group, int32_t num_g
   }
 }
 
-// How a MatMul divides. The groups of all parts, one part after the other, are cut into runs, long ones
-// first: a thread streams through most of its share at once, and the short runs at the end let threads
-// finish together. Tasks are run by run, rows of a run kTaskRows at a time.
+// How a MatMul divides. The groups of all parts, one part after the other, are cut into runs, long
+// ones first: a thread streams through most of its share at once, and the short runs at the end let
+// threads finish together. Tasks are run by run, rows of a run kTaskRows at a time.
 class MatMulTasks {
  public:
   MatMulTasks(const MatMulArgs& args, int num_threads) : num_threads_(num_threads) {
@@ -122,26 +124,27 @@ struct MatMulPiece {
   int64_t end;
 };
 
-// As many rows as fill wide tiles; returns the first row that is left.
-template <typename Codec>
-inline int64_t WideRows(const MatMulPiece& piece, const Activation& x) {
-  const int64_t tiles = (piece.end - piece.row) / kWideRows;
-  alignas(64) float sums[kPassGroups * kWideTiles * kWideRows * kLanes];
-  DotWide<Codec>(piece.part->weight, piece.group, piece.num_groups, x, piece.row, tiles, sums);
-  WriteTile(*piece.part, piece.first_group, piece.num_groups, piece.row, tiles * kWideRows, sums);
-  return piece.row + tiles * kWideRows;
-}
+// As many rows as fill wide tiles; `done` gets the first row that is left.
+struct WideRunner {
+  const MatMulPiece& piece;
+  const Activation& x;
+  int64_t* done;
+  template <typename C>
+  void Run() const {
+    const int64_t tiles = (piece.end - piece.row) / kWideRows;
+    alignas(64) float sums[kPassGroups * kWideTiles * kWideRows * kLanes];
+    DotWide<C>(piece.part->weight, piece.group, piece.num_groups, x, piece.row, tiles, sums);
+    WriteTile(*piece.part, piece.first_group, piece.num_groups, piece.row, tiles * kWideRows, sums);
+    *done = piece.row + tiles * kWideRows;
+  }
+};
 
 inline int64_t WideRows(const MatMulPiece& piece, const Activation& x) {
+  int64_t done = piece.row;
   if (x.has_q8() && piece.end - piece.row >= kWideRowsMin) {
-    switch (piece.part->weight.dtype) {
-      case DType::kQ4_0: return WideRows<CodecQ4_0>(piece, x);
-      case DType::kQ4_1: return WideRows<CodecQ4_1>(piece, x);
-      case DType::kQ8_0: return WideRows<CodecQ8_0>(piece, x);
-      default: break;
-    }
+    WithCodec(piece.part->weight.dtype, WideRunner{piece, x, &done});
   }
-  return piece.row;
+  return done;
 }
 
 inline void MatMulPass(const MatMulPiece& piece, const Activation& x) {

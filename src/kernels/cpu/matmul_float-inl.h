@@ -19,39 +19,45 @@ namespace tandem::TANDEM_ISA {
 // Columns whose weights are dequantised at a time: 2 KiB a group.
 inline constexpr int32_t kFloatColumns = 32;
 
-// Values of four consecutive columns, from the lanes' bit fields at kShift, + 8, + 16 and + 24.
-template <int kShift, bool kHasMinimum>
-TANDEM_INLINE void DequantizeFour(Vi fields, Vi mask, Vi bias, Vf scale, Vf minimum, float* out) {
-  const Vi codes[4] = {ShiftRight<kShift>(fields), ShiftRight<kShift + 8>(fields),
-                       ShiftRight<kShift + 16>(fields), ShiftRight<kShift + 24>(fields)};
+// Values of four consecutive columns, from the bytes of the lanes.
+template <bool kHasMinimum>
+TANDEM_INLINE void DequantizeFour(Vi fields, Vi bias, Vf scale, Vf minimum, float* out) {
+  const Vi mask = Set1(int32_t{255});
+  const Vi codes[4] = {And(fields, mask), And(ShiftRight<8>(fields), mask),
+                       And(ShiftRight<16>(fields), mask), ShiftRight<24>(fields)};
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) {
-    Vf value = Mul(scale, ToFloat(Add(And(codes[i], mask), bias)));
+    Vf value = Mul(scale, ToFloat(Add(codes[i], bias)));
     if (kHasMinimum) value = Add(value, minimum);
     Store(out + i * kLanes, value);
   }
 }
 
 // The values of a block of 32 columns, [column][lane].
-template <typename Codec>
+template <typename C>
 inline void DequantizeBlock(const PackedMatrix& w, const std::byte* group, int32_t block,
                             float* out) {
-  const std::byte* codes = group + int64_t{block} * Codec::kCodeBytes;
-  const std::byte* scales = group + int64_t{w.cols / kActivationBlock} * Codec::kCodeBytes +
-                            int64_t{block} * Codec::kScaleBytes;
-  const Vf scale = Load(AsHalf(scales));
-  const Vf minimum = Codec::kHasMinimum ? Load(AsHalf(scales + 2 * kLanes)) : scale;
-  const Vi mask = Set1(int32_t{Codec::kMaxCode});
-  const Vi bias = Set1(int32_t{-Codec::kBias});
-  for (int j = 0; j < Codec::kCodeBytes / 64; ++j) {
-    const Vi fields = LoadInts(codes + 64 * j);
-    float* at = out + 4 * j * kLanes;
-    DequantizeFour<0, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at);
-    if constexpr (Codec::kMaxCode == 15) {
-      DequantizeFour<4, Codec::kHasMinimum>(fields, mask, bias, scale, minimum, at + 16 * kLanes);
-    }
+  const BlockCodes codes = LoadCodes<C>(group + int64_t{block} * C::kCodeBytes);
+  const std::byte* scales = group + int64_t{w.cols / kActivationBlock} * C::kCodeBytes;
+  const BlockScales<C::kParts> of = LoadScales<C>(scales, block);
+  const Vi bias = Set1(int32_t{-C::kBias});
+  for (int j = 0; j < 8; ++j) {
+    const int p = j * C::kParts / 8;
+    DequantizeFour<C::kHasMinimum>(WordOf(codes, j), bias, of.scale[p],
+                                   C::kHasMinimum ? of.minimum[p] : of.scale[p],
+                                   out + 4 * j * kLanes);
   }
 }
+struct BlockDequantizer {
+  const PackedMatrix& w;
+  const std::byte* group;
+  int32_t block;
+  float* out;
+  template <typename C>
+  void Run() const {
+    DequantizeBlock<C>(w, group, block, out);
+  }
+};
 
 // The values of columns [begin, begin + count) of a group, [column][lane]; in `buffer`, or where
 // they already lie.
@@ -67,15 +73,8 @@ inline const float* DequantizeColumns(const PackedMatrix& w, const std::byte* gr
     case DType::kBF16:
       for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, LoadBf16(halves + i * kLanes));
       break;
-    case DType::kQ4_0:
-      DequantizeBlock<CodecQ4_0>(w, group, begin / kActivationBlock, buffer);
-      break;
-    case DType::kQ4_1:
-      DequantizeBlock<CodecQ4_1>(w, group, begin / kActivationBlock, buffer);
-      break;
-    case DType::kQ8_0:
-      DequantizeBlock<CodecQ8_0>(w, group, begin / kActivationBlock, buffer);
-      break;
+    default:
+      WithCodec(w.dtype, BlockDequantizer{w, group, begin / kActivationBlock, buffer});
   }
   return buffer;
 }

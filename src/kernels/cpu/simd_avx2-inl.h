@@ -32,16 +32,12 @@ inline constexpr int kScoreVectors = 1;
 // Vectors of an output head in flight per query row.
 inline constexpr int kValueVectors = 1;
 
-TANDEM_INLINE Vf Zero() {
-  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
-}
+TANDEM_INLINE Vf Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 TANDEM_INLINE Vf Set1(float x) {
   const __m256 v = _mm256_set1_ps(x);
   return {v, v};
 }
-TANDEM_INLINE Vf Load(const float* p) {
-  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-}
+TANDEM_INLINE Vf Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 TANDEM_INLINE void Store(float* p, Vf v) {
   _mm256_storeu_ps(p, v.lo);
   _mm256_storeu_ps(p + 8, v.hi);
@@ -63,27 +59,15 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
 }
-TANDEM_INLINE Vf Add(Vf a, Vf b) {
-  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-TANDEM_INLINE Vf Sub(Vf a, Vf b) {
-  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-TANDEM_INLINE Vf Mul(Vf a, Vf b) {
-  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-TANDEM_INLINE Vf Div(Vf a, Vf b) {
-  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+TANDEM_INLINE Vf Add(Vf a, Vf b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Sub(Vf a, Vf b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Mul(Vf a, Vf b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Div(Vf a, Vf b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-TANDEM_INLINE Vf Max(Vf a, Vf b) {
-  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
-}
-TANDEM_INLINE Vf Min(Vf a, Vf b) {
-  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
-}
+TANDEM_INLINE Vf Max(Vf a, Vf b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+TANDEM_INLINE Vf Min(Vf a, Vf b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 TANDEM_INLINE Vf Abs(Vf a) {
   const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
@@ -96,18 +80,10 @@ TANDEM_INLINE Vf IfLess(Vf a, Vf b, Vf yes, Vf no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
-TANDEM_INLINE Vi ToInt(Vf a) {
-  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
-}
-TANDEM_INLINE Vf ToFloat(Vi a) {
-  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
-}
-TANDEM_INLINE Vf AsFloat(Vi a) {
-  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
-}
-TANDEM_INLINE Vi AsInt(Vf a) {
-  return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
-}
+TANDEM_INLINE Vi ToInt(Vf a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+TANDEM_INLINE Vf ToFloat(Vi a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+TANDEM_INLINE Vf AsFloat(Vi a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+TANDEM_INLINE Vi AsInt(Vf a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 TANDEM_INLINE Vi Set1(int32_t x) {
   const __m256i v = _mm256_set1_epi32(x);
   return {v, v};
@@ -134,6 +110,19 @@ TANDEM_INLINE __m256i Load32Bytes(const void* p) {
 }
 TANDEM_INLINE Vi LoadInts(const void* p) {
   return {Load32Bytes(p), Load32Bytes(static_cast<const std::byte*>(p) + 32)};
+}
+TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) {
+  const __m128i bytes = Load16Bytes(p);
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+TANDEM_INLINE Vi LoadSigned(const int8_t* p) {
+  const __m128i bytes = Load16Bytes(p);
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+// Each byte of `indices`, all 0 .. 15, becomes the table's.
+TANDEM_INLINE Vi Lookup(const uint8_t* table, Vi indices) {
+  const __m256i values = _mm256_broadcastsi128_si256(Load16Bytes(table));
+  return {_mm256_shuffle_epi8(values, indices.lo), _mm256_shuffle_epi8(values, indices.hi)};
 }
 
 TANDEM_INLINE float ReduceAdd(Vf v) {
@@ -165,20 +154,6 @@ TANDEM_INLINE void StoreBytes(int8_t* p, Vi v) {
 struct BlockCodes {
   __m256i lo[8], hi[8];
 };
-TANDEM_INLINE BlockCodes LoadNibbles(const std::byte* p) {
-  BlockCodes c;
-  const __m256i mask = _mm256_set1_epi8(15);
-  TANDEM_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    const __m256i lo = Load32Bytes(p + 64 * j);
-    const __m256i hi = Load32Bytes(p + 64 * j + 32);
-    c.lo[j] = _mm256_and_si256(lo, mask);
-    c.hi[j] = _mm256_and_si256(hi, mask);
-    c.lo[j + 4] = _mm256_and_si256(_mm256_srli_epi16(lo, 4), mask);
-    c.hi[j + 4] = _mm256_and_si256(_mm256_srli_epi16(hi, 4), mask);
-  }
-  return c;
-}
 TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   BlockCodes c;
   TANDEM_UNROLL
@@ -189,26 +164,45 @@ TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   return c;
 }
 
-// Codes 0 .. 15: pairs of products are at most 2 * 15 * 127, and eight of them fit 16 bits.
-TANDEM_INLINE __m256i DotNibbles(const __m256i* codes, const int8_t* x) {
-  __m256i sum = _mm256_setzero_si256();
+// Columns 4j .. 4j + 3 of each lane.
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
+  return {c.lo[j], c.hi[j]};
+}
+TANDEM_INLINE void SetWord(BlockCodes* c, int j, Vi word) {
+  c->lo[j] = word.lo;
+  c->hi[j] = word.hi;
+}
+
+// Codes below 64: pairs of products are at most 2 * kMaxCode * 128, and some of them fit 16 bits.
+template <int kMaxCode, int kFirst, int kWords>
+TANDEM_INLINE __m256i DotSmall(const __m256i* codes, const int8_t* x) {
+  constexpr int kFit = 32767 / (2 * 128 * kMaxCode);
+  constexpr int kRun = kFit < kWords ? kFit : kWords;
+  static_assert(kWords % kRun == 0);
+  __m256i total = _mm256_setzero_si256();
   TANDEM_UNROLL
-  for (int j = 0; j < 8; ++j) {
-    int32_t four;
-    std::memcpy(&four, x + 4 * j, 4);
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes[j], _mm256_set1_epi32(four)));
+  for (int begin = kFirst; begin < kFirst + kWords; begin += kRun) {
+    __m256i sum = _mm256_setzero_si256();
+    TANDEM_UNROLL
+    for (int j = begin; j < begin + kRun; ++j) {
+      int32_t four;
+      std::memcpy(&four, x + 4 * j, 4);
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes[j], _mm256_set1_epi32(four)));
+    }
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
   }
-  return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+  return total;
 }
 // Codes 0 .. 255 would saturate 16 bits: the dot product of code - 128, as |code - 128| times x
 // with its sign, whose pairs are at most 2 * 128 * 127. The caller's init of -128 * sum(x) is
 // already contained.
+template <int kFirst, int kWords>
 TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
   __m256i sum = _mm256_setzero_si256();
   TANDEM_UNROLL
-  for (int j = 0; j < 8; ++j) {
+  for (int j = kFirst; j < kFirst + kWords; ++j) {
     int32_t four;
     std::memcpy(&four, x + 4 * j, 4);
     const __m256i code = _mm256_xor_si256(codes[j], flip);
@@ -218,14 +212,16 @@ TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
   }
   return sum;
 }
-// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 *
-// sum(x).
-template <int kMaxCode>
+// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below 64,
+// or 255 with init = -128 * sum(x).
+template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
-  if constexpr (kMaxCode == 15) {
-    return Add(Vi{DotNibbles(c.lo, x), DotNibbles(c.hi, x)}, Set1(init));
+  if constexpr (kMaxCode == 255) {
+    return {DotBytes<kFirst, kWords>(c.lo, x), DotBytes<kFirst, kWords>(c.hi, x)};
   } else {
-    return {DotBytes(c.lo, x), DotBytes(c.hi, x)};
+    return Add(Vi{DotSmall<kMaxCode, kFirst, kWords>(c.lo, x),
+                  DotSmall<kMaxCode, kFirst, kWords>(c.hi, x)},
+               Set1(init));
   }
 }
 
@@ -237,14 +233,16 @@ TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
   }
 }
 // DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
-template <int kMaxCode, int kGroups, int kRows>
+template <int kMaxCode, int kFirst, int kWords, int kGroups, int kRows>
 TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
                            const int32_t* init, Vi (&out)[kGroups][kRows]) {
   TANDEM_UNROLL
   for (int g = 0; g < kGroups; ++g) {
     const BlockCodes block = LoadBytes(codes[g]);
     TANDEM_UNROLL
-    for (int m = 0; m < kRows; ++m) out[g][m] = DotBlock<kMaxCode>(block, x[m], init[m]);
+    for (int m = 0; m < kRows; ++m) {
+      out[g][m] = DotBlock<kMaxCode, kFirst, kWords>(block, x[m], init[m]);
+    }
   }
 }
 

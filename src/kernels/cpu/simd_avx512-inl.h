@@ -41,18 +41,10 @@ inline constexpr int kScoreVectors = 4;
 // Vectors of an output head in flight per query row.
 inline constexpr int kValueVectors = 4;
 
-TANDEM_INLINE Vf Zero() {
-  return _mm512_setzero_ps();
-}
-TANDEM_INLINE Vf Set1(float x) {
-  return _mm512_set1_ps(x);
-}
-TANDEM_INLINE Vf Load(const float* p) {
-  return _mm512_loadu_ps(p);
-}
-TANDEM_INLINE void Store(float* p, Vf v) {
-  _mm512_storeu_ps(p, v);
-}
+TANDEM_INLINE Vf Zero() { return _mm512_setzero_ps(); }
+TANDEM_INLINE Vf Set1(float x) { return _mm512_set1_ps(x); }
+TANDEM_INLINE Vf Load(const float* p) { return _mm512_loadu_ps(p); }
+TANDEM_INLINE void Store(float* p, Vf v) { _mm512_storeu_ps(p, v); }
 TANDEM_INLINE Vf Load(const uint16_t* half) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half)));
 }
@@ -65,60 +57,28 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bf16)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-TANDEM_INLINE Vf Add(Vf a, Vf b) {
-  return _mm512_add_ps(a, b);
-}
-TANDEM_INLINE Vf Sub(Vf a, Vf b) {
-  return _mm512_sub_ps(a, b);
-}
-TANDEM_INLINE Vf Mul(Vf a, Vf b) {
-  return _mm512_mul_ps(a, b);
-}
-TANDEM_INLINE Vf Div(Vf a, Vf b) {
-  return _mm512_div_ps(a, b);
-}
-TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-TANDEM_INLINE Vf Max(Vf a, Vf b) {
-  return _mm512_max_ps(a, b);
-}
-TANDEM_INLINE Vf Min(Vf a, Vf b) {
-  return _mm512_min_ps(a, b);
-}
-TANDEM_INLINE Vf Abs(Vf a) {
-  return _mm512_abs_ps(a);
-}
+TANDEM_INLINE Vf Add(Vf a, Vf b) { return _mm512_add_ps(a, b); }
+TANDEM_INLINE Vf Sub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
+TANDEM_INLINE Vf Mul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
+TANDEM_INLINE Vf Div(Vf a, Vf b) { return _mm512_div_ps(a, b); }
+TANDEM_INLINE Vf Fma(Vf a, Vf b, Vf c) { return _mm512_fmadd_ps(a, b, c); }
+TANDEM_INLINE Vf Max(Vf a, Vf b) { return _mm512_max_ps(a, b); }
+TANDEM_INLINE Vf Min(Vf a, Vf b) { return _mm512_min_ps(a, b); }
+TANDEM_INLINE Vf Abs(Vf a) { return _mm512_abs_ps(a); }
 TANDEM_INLINE Vf Round(Vf a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 TANDEM_INLINE Vf IfLess(Vf a, Vf b, Vf yes, Vf no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
 }
-TANDEM_INLINE Vi ToInt(Vf a) {
-  return _mm512_cvtps_epi32(a);
-}
-TANDEM_INLINE Vf ToFloat(Vi a) {
-  return _mm512_cvtepi32_ps(a);
-}
-TANDEM_INLINE Vf AsFloat(Vi a) {
-  return _mm512_castsi512_ps(a);
-}
-TANDEM_INLINE Vi AsInt(Vf a) {
-  return _mm512_castps_si512(a);
-}
-TANDEM_INLINE Vi Set1(int32_t x) {
-  return _mm512_set1_epi32(x);
-}
-TANDEM_INLINE Vi Add(Vi a, Vi b) {
-  return _mm512_add_epi32(a, b);
-}
-TANDEM_INLINE Vi And(Vi a, Vi b) {
-  return _mm512_and_si512(a, b);
-}
-TANDEM_INLINE Vi Xor(Vi a, Vi b) {
-  return _mm512_xor_si512(a, b);
-}
+TANDEM_INLINE Vi ToInt(Vf a) { return _mm512_cvtps_epi32(a); }
+TANDEM_INLINE Vf ToFloat(Vi a) { return _mm512_cvtepi32_ps(a); }
+TANDEM_INLINE Vf AsFloat(Vi a) { return _mm512_castsi512_ps(a); }
+TANDEM_INLINE Vi AsInt(Vf a) { return _mm512_castps_si512(a); }
+TANDEM_INLINE Vi Set1(int32_t x) { return _mm512_set1_epi32(x); }
+TANDEM_INLINE Vi Add(Vi a, Vi b) { return _mm512_add_epi32(a, b); }
+TANDEM_INLINE Vi And(Vi a, Vi b) { return _mm512_and_si512(a, b); }
+TANDEM_INLINE Vi Xor(Vi a, Vi b) { return _mm512_xor_si512(a, b); }
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(Vi a) {
   return _mm512_slli_epi32(a, kBits);
@@ -127,8 +87,19 @@ template <int kBits>
 TANDEM_INLINE Vi ShiftRight(Vi a) {  // zeros come in
   return _mm512_srli_epi32(a, kBits);
 }
-TANDEM_INLINE Vi LoadInts(const void* p) {
-  return _mm512_loadu_si512(p);
+TANDEM_INLINE Vi LoadInts(const void* p) { return _mm512_loadu_si512(p); }
+TANDEM_INLINE __m128i Load16Bytes(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(Load16Bytes(p));
+}
+TANDEM_INLINE Vi LoadSigned(const int8_t* p) {
+  return _mm512_cvtepi8_epi32(Load16Bytes(p));
+}
+// Each byte of `indices`, all 0 .. 15, becomes the table's.
+TANDEM_INLINE Vi Lookup(const uint8_t* table, Vi indices) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(Load16Bytes(table)), indices);
 }
 
 TANDEM_INLINE float ReduceAdd(Vf v) {
@@ -158,29 +129,25 @@ TANDEM_INLINE void StoreBytes(int8_t* p, Vi v) {
 struct BlockCodes {
   __m512i v[8];
 };
-TANDEM_INLINE BlockCodes LoadNibbles(const std::byte* p) {
-  BlockCodes c;
-  const __m512i mask = _mm512_set1_epi8(15);
-  TANDEM_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    const __m512i both = _mm512_loadu_si512(p + 64 * j);
-    c.v[j] = _mm512_and_si512(both, mask);
-    c.v[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
-  }
-  return c;
-}
 TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   BlockCodes c;
   TANDEM_UNROLL
   for (int j = 0; j < 8; ++j) c.v[j] = _mm512_loadu_si512(p + 64 * j);
   return c;
 }
-// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15 or 255.
-template <int kMaxCode>
+// Columns 4j .. 4j + 3 of each lane.
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
+  return c.v[j];
+}
+TANDEM_INLINE void SetWord(BlockCodes* c, int j, Vi word) {
+  c->v[j] = word;
+}
+// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact.
+template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   Vi sum = _mm512_set1_epi32(init);
   TANDEM_UNROLL
-  for (int j = 0; j < 8; ++j) {
+  for (int j = kFirst; j < kFirst + kWords; ++j) {
     int32_t four;
     std::memcpy(&four, x + 4 * j, 4);
     sum = _mm512_dpbusd_epi32(sum, c.v[j], _mm512_set1_epi32(four));
@@ -193,7 +160,7 @@ TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
   for (int j = 0; j < 8; ++j) _mm512_storeu_si512(p + 64 * j, c.v[j]);
 }
 // DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
-template <int kMaxCode, int kGroups, int kRows>
+template <int kMaxCode, int kFirst, int kWords, int kGroups, int kRows>
 TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
                            const int32_t* init, Vi (&out)[kGroups][kRows]) {
   TANDEM_UNROLL
@@ -202,7 +169,7 @@ TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_
     for (int g = 0; g < kGroups; ++g) out[g][m] = _mm512_set1_epi32(init[m]);
   }
   TANDEM_UNROLL
-  for (int j = 0; j < 8; ++j) {
+  for (int j = kFirst; j < kFirst + kWords; ++j) {
     __m512i code[kGroups];
     TANDEM_UNROLL
     for (int g = 0; g < kGroups; ++g) code[g] = _mm512_loadu_si512(codes[g] + 64 * j);

@@ -37,40 +37,20 @@ inline constexpr int kValueVectors = 1;
   for (int i = 0; i < 16; ++i) out.x[i] = (expression); \
   return out
 
-TANDEM_INLINE Vf Set1(float x) {
-  TANDEM_LANES(Vf, x);
-}
-TANDEM_INLINE Vf Zero() {
-  return Set1(0.0f);
-}
-TANDEM_INLINE Vf Load(const float* p) {
-  TANDEM_LANES(Vf, p[i]);
-}
-TANDEM_INLINE void Store(float* p, const Vf& v) {
-  std::memcpy(p, v.x, sizeof(v.x));
-}
-TANDEM_INLINE Vf Load(const uint16_t* half) {
-  TANDEM_LANES(Vf, HalfToFloat(half[i]));
-}
+TANDEM_INLINE Vf Set1(float x) { TANDEM_LANES(Vf, x); }
+TANDEM_INLINE Vf Zero() { return Set1(0.0f); }
+TANDEM_INLINE Vf Load(const float* p) { TANDEM_LANES(Vf, p[i]); }
+TANDEM_INLINE void Store(float* p, const Vf& v) { std::memcpy(p, v.x, sizeof(v.x)); }
+TANDEM_INLINE Vf Load(const uint16_t* half) { TANDEM_LANES(Vf, HalfToFloat(half[i])); }
 // Rounds to nearest even.
 TANDEM_INLINE void Store(uint16_t* half, const Vf& v) {
   for (int i = 0; i < 16; ++i) half[i] = FloatToHalf(v.x[i]);
 }
-TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
-  TANDEM_LANES(Vf, BFloat16ToFloat(bf16[i]));
-}
-TANDEM_INLINE Vf Add(const Vf& a, const Vf& b) {
-  TANDEM_LANES(Vf, a.x[i] + b.x[i]);
-}
-TANDEM_INLINE Vf Sub(const Vf& a, const Vf& b) {
-  TANDEM_LANES(Vf, a.x[i] - b.x[i]);
-}
-TANDEM_INLINE Vf Mul(const Vf& a, const Vf& b) {
-  TANDEM_LANES(Vf, a.x[i] * b.x[i]);
-}
-TANDEM_INLINE Vf Div(const Vf& a, const Vf& b) {
-  TANDEM_LANES(Vf, a.x[i] / b.x[i]);
-}
+TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) { TANDEM_LANES(Vf, BFloat16ToFloat(bf16[i])); }
+TANDEM_INLINE Vf Add(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] + b.x[i]); }
+TANDEM_INLINE Vf Sub(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] - b.x[i]); }
+TANDEM_INLINE Vf Mul(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] * b.x[i]); }
+TANDEM_INLINE Vf Div(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] / b.x[i]); }
 // a * b + c, rounded once.
 TANDEM_INLINE Vf Fma(const Vf& a, const Vf& b, const Vf& c) {
   TANDEM_LANES(Vf, std::fma(a.x[i], b.x[i], c.x[i]));
@@ -82,13 +62,9 @@ TANDEM_INLINE Vf Max(const Vf& a, const Vf& b) {
 TANDEM_INLINE Vf Min(const Vf& a, const Vf& b) {
   TANDEM_LANES(Vf, a.x[i] < b.x[i] ? a.x[i] : b.x[i]);
 }
-TANDEM_INLINE Vf Abs(const Vf& a) {
-  TANDEM_LANES(Vf, std::fabs(a.x[i]));
-}
+TANDEM_INLINE Vf Abs(const Vf& a) { TANDEM_LANES(Vf, std::fabs(a.x[i])); }
 // To the nearest integer, halves to even.
-TANDEM_INLINE Vf Round(const Vf& a) {
-  TANDEM_LANES(Vf, std::nearbyint(a.x[i]));
-}
+TANDEM_INLINE Vf Round(const Vf& a) { TANDEM_LANES(Vf, std::nearbyint(a.x[i])); }
 TANDEM_INLINE Vf IfLess(const Vf& a, const Vf& b, const Vf& yes, const Vf& no) {
   TANDEM_LANES(Vf, a.x[i] < b.x[i] ? yes.x[i] : no.x[i]);
 }
@@ -97,32 +73,18 @@ TANDEM_INLINE int32_t ToInt(float a) {
   if (!(a >= -0x1p31f && a < 0x1p31f)) return std::numeric_limits<int32_t>::min();
   return static_cast<int32_t>(std::nearbyint(a));
 }
-TANDEM_INLINE Vi ToInt(const Vf& a) {
-  TANDEM_LANES(Vi, ToInt(a.x[i]));
-}
-TANDEM_INLINE Vf ToFloat(const Vi& a) {
-  TANDEM_LANES(Vf, static_cast<float>(a.x[i]));
-}
-TANDEM_INLINE Vf AsFloat(const Vi& a) {
-  TANDEM_LANES(Vf, std::bit_cast<float>(a.x[i]));
-}
-TANDEM_INLINE Vi AsInt(const Vf& a) {
-  TANDEM_LANES(Vi, std::bit_cast<int32_t>(a.x[i]));
-}
-TANDEM_INLINE Vi Set1(int32_t x) {
-  TANDEM_LANES(Vi, x);
-}
+TANDEM_INLINE Vi ToInt(const Vf& a) { TANDEM_LANES(Vi, ToInt(a.x[i])); }
+TANDEM_INLINE Vf ToFloat(const Vi& a) { TANDEM_LANES(Vf, static_cast<float>(a.x[i])); }
+TANDEM_INLINE Vf AsFloat(const Vi& a) { TANDEM_LANES(Vf, std::bit_cast<float>(a.x[i])); }
+TANDEM_INLINE Vi AsInt(const Vf& a) { TANDEM_LANES(Vi, std::bit_cast<int32_t>(a.x[i])); }
+TANDEM_INLINE Vi Set1(int32_t x) { TANDEM_LANES(Vi, x); }
 // Modulo 2^32.
 TANDEM_INLINE Vi Add(const Vi& a, const Vi& b) {
   TANDEM_LANES(Vi,
                static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) + static_cast<uint32_t>(b.x[i])));
 }
-TANDEM_INLINE Vi And(const Vi& a, const Vi& b) {
-  TANDEM_LANES(Vi, a.x[i] & b.x[i]);
-}
-TANDEM_INLINE Vi Xor(const Vi& a, const Vi& b) {
-  TANDEM_LANES(Vi, a.x[i] ^ b.x[i]);
-}
+TANDEM_INLINE Vi And(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] & b.x[i]); }
+TANDEM_INLINE Vi Xor(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] ^ b.x[i]); }
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(const Vi& a) {
   TANDEM_LANES(Vi, static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << kBits));
@@ -136,7 +98,21 @@ TANDEM_INLINE Vi LoadInts(const void* p) {
   std::memcpy(out.x, p, sizeof(out.x));
   return out;
 }
+TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) {
+  TANDEM_LANES(Vi, p[i]);
+}
+TANDEM_INLINE Vi LoadSigned(const int8_t* p) {
+  TANDEM_LANES(Vi, p[i]);
+}
 #undef TANDEM_LANES
+// Each byte of `indices`, all 0 .. 15, becomes the table's.
+TANDEM_INLINE Vi Lookup(const uint8_t* table, Vi indices) {
+  uint8_t bytes[64];
+  std::memcpy(bytes, indices.x, sizeof(bytes));
+  for (uint8_t& b : bytes) b = table[b & 15];
+  std::memcpy(indices.x, bytes, sizeof(bytes));
+  return indices;
+}
 
 // Lane i with lane i + 8, then 4, 2 and 1 apart.
 TANDEM_INLINE float ReduceAdd(Vf v) {
@@ -165,25 +141,24 @@ TANDEM_INLINE void StoreBytes(int8_t* p, const Vi& v) {
 struct BlockCodes {
   uint8_t v[8 * 16 * 4];
 };
-TANDEM_INLINE BlockCodes LoadNibbles(const std::byte* p) {
-  BlockCodes c;
-  for (int i = 0; i < 256; ++i) {
-    c.v[i] = static_cast<uint8_t>(p[i]) & 15;
-    c.v[i + 256] = static_cast<uint8_t>(p[i]) >> 4;
-  }
-  return c;
-}
 TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   BlockCodes c;
   std::memcpy(c.v, p, sizeof(c.v));
   return c;
 }
-// init + sum of codes * x over the 32 columns, exact. kMaxCode: 15, or 255 with init = -128 *
-// sum(x).
-template <int kMaxCode>
+// Columns 4j .. 4j + 3 of each lane.
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
+  return LoadInts(c.v + j * 64);
+}
+TANDEM_INLINE void SetWord(BlockCodes* c, int j, const Vi& word) {
+  std::memcpy(c->v + j * 64, word.x, sizeof(word.x));
+}
+// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below 64,
+// or 255 with init = -128 * sum(x).
+template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   Vi sum = Set1(init);
-  for (int j = 0; j < 8; ++j) {
+  for (int j = kFirst; j < kFirst + kWords; ++j) {
     for (int lane = 0; lane < 16; ++lane) {
       for (int i = 0; i < 4; ++i) sum.x[lane] += c.v[(j * 16 + lane) * 4 + i] * x[4 * j + i];
     }
@@ -195,14 +170,16 @@ TANDEM_INLINE void StoreCodes(std::byte* p, const BlockCodes& c) {
   std::memcpy(p, c.v, sizeof(c.v));
 }
 // DotBlock of the codes at codes[g], as StoreCodes wrote them, with each of kRows rows.
-template <int kMaxCode, int kGroups, int kRows>
+template <int kMaxCode, int kFirst, int kWords, int kGroups, int kRows>
 TANDEM_INLINE void DotRows(const std::byte* const (&codes)[kGroups], const int8_t (*x)[32],
                            const int32_t* init, Vi (&out)[kGroups][kRows]) {
   TANDEM_UNROLL
   for (int g = 0; g < kGroups; ++g) {
     const BlockCodes block = LoadBytes(codes[g]);
     TANDEM_UNROLL
-    for (int m = 0; m < kRows; ++m) out[g][m] = DotBlock<kMaxCode>(block, x[m], init[m]);
+    for (int m = 0; m < kRows; ++m) {
+      out[g][m] = DotBlock<kMaxCode, kFirst, kWords>(block, x[m], init[m]);
+    }
   }
 }
 

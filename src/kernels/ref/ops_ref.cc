@@ -47,70 +47,58 @@ void EmitRow(const Activation& out, int64_t row, const float* values) {
 
 bool IsQuantized(DType dtype) { return InfoOf(dtype).block_elements > 1; }
 
-uint32_t ByteAt(const std::byte* p, int64_t i) { return static_cast<uint32_t>(p[i]); }
-
 float HalfAt(const std::byte* p, int64_t i) {
   uint16_t half = 0;
   std::memcpy(&half, p + i * 2, 2);
   return HalfToFloat(half);
 }
 
-// Codes, scale and minimum of one row of one block of a packed quantised matrix.
-struct Block {
-  int32_t codes[kActivationBlock];  // as the value's integer factor: q - 8 for Q4_0
-  float scale = 0;
-  float minimum = 0;
-  bool has_minimum = false;
-};
-Block BlockOf(const PackedMatrix& w, int32_t row, int32_t block) {
-  const int64_t row_blocks = w.cols / kActivationBlock;
-  const std::byte* group = w.data + row / kPackRows * PackedGroupBytes(w.dtype, w.cols);
-  const int32_t lane = row % kPackRows;
-  const int64_t code_bytes = w.dtype == DType::kQ8_0 ? 512 : 256;
-  const std::byte* codes = group + block * code_bytes;
-  const std::byte* scales = group + row_blocks * code_bytes;
-  Block out;
-  for (int32_t c = 0; c < kActivationBlock; ++c) {
-    if (w.dtype == DType::kQ8_0) {
-      out.codes[c] = static_cast<int32_t>(ByteAt(codes, (c / 4 * kLanes + lane) * 4 + c % 4)) - 128;
-      continue;
-    }
-    const uint32_t both = ByteAt(codes, (c % 16 / 4 * kLanes + lane) * 4 + c % 4);
-    const auto code = static_cast<int32_t>(c < 16 ? both & 15 : both >> 4);
-    out.codes[c] = w.dtype == DType::kQ4_0 ? code - 8 : code;
+// acc + the columns [begin, end) of one block, which share a scale.
+float AddPart(const PackedBlock& block, int32_t part, const QuantizedRows& x, int64_t at,
+              float acc) {
+  const int32_t columns = kPackColumns / block.num_scales;
+  const int32_t begin = part * columns;
+  const int8_t* codes = x.codes + at * kActivationBlock;
+  int32_t dot = 0, sum = 0;
+  for (int32_t i = begin; i < begin + columns; ++i) {
+    dot += block.values[i] * codes[i];
+    sum += codes[i];
   }
-  out.has_minimum = w.dtype == DType::kQ4_1;
-  const int64_t per_block = out.has_minimum ? 2 * kLanes : kLanes;
-  out.scale = HalfAt(scales, block * per_block + lane);
-  if (out.has_minimum) out.minimum = HalfAt(scales, block * per_block + kLanes + lane);
-  return out;
+  float unit = x.scales[at];
+  if (x.fine.codes != nullptr && x.fine.refined[at] != 0) {
+    const int8_t* fine = x.fine.codes + at * kActivationBlock;
+    dot *= 256;
+    sum *= 256;
+    for (int32_t i = begin; i < begin + columns; ++i) {
+      dot += block.values[i] * fine[i];
+      sum += fine[i];
+    }
+    unit = unit / numerics::kFineUnits;
+  }
+  const ScaleAndMinimum& of = block.scales[part];
+  acc = std::fma(static_cast<float>(dot), of.scale * unit, acc);
+  if (block.has_minimum) acc = std::fma(of.minimum, unit * static_cast<float>(sum), acc);
+  return acc;
 }
 
-float DotQuantized(const PackedMatrix& w, int32_t n, const QuantizedRows& x, int64_t row) {
-  const int32_t row_blocks = w.cols / kActivationBlock;
+float DotQuantized(const std::vector<PackedBlock>& blocks, const QuantizedRows& x, int64_t row) {
+  const auto row_blocks = static_cast<int64_t>(blocks.size());
   float acc = 0;
-  for (int32_t b = 0; b < row_blocks; ++b) {
-    const Block block = BlockOf(w, n, b);
-    const int8_t* codes = x.codes + row * w.cols + int64_t{b} * kActivationBlock;
-    const float scale = x.scales[row * row_blocks + b];
-    const int64_t at = row * row_blocks + b;
-    int32_t dot = 0;
-    for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * codes[i];
-    int32_t sum = x.sums[at];
-    float unit = scale;
-    if (x.fine.codes != nullptr && x.fine.refined[at] != 0) {
-      const int8_t* fine = x.fine.codes + at * kActivationBlock;
-      dot *= 256;
-      for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * fine[i];
-      sum = 256 * sum + x.fine.sums[at];
-      unit = scale / numerics::kFineUnits;
-    }
-    acc = std::fma(static_cast<float>(dot), block.scale * unit, acc);
-    if (block.has_minimum) {
-      acc = std::fma(block.minimum, unit * static_cast<float>(sum), acc);
+  for (int64_t b = 0; b < row_blocks; ++b) {
+    const PackedBlock& block = blocks[static_cast<size_t>(b)];
+    for (int32_t part = 0; part < block.num_scales; ++part) {
+      acc = AddPart(block, part, x, row * row_blocks + b, acc);
     }
   }
   return acc;
+}
+
+std::vector<PackedBlock> BlocksOf(const PackedMatrix& w, int32_t row) {
+  std::vector<PackedBlock> blocks(static_cast<size_t>(w.cols / kPackColumns));
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    ReadPackedBlock(w, row, static_cast<int32_t>(b), &blocks[b]);
+  }
+  return blocks;
 }
 
 float LoadStored(DType dtype, const std::byte* tile, int64_t index) {
@@ -267,11 +255,16 @@ void MatMul(const MatMulArgs& args) {
     const MatMulPart& part = args.parts[p];
     const bool fast = args.x.has_q8() && IsQuantized(part.weight.dtype);
     for (int32_t n = 0; n < part.weight.rows; ++n) {
-      UnpackRow(part.weight, n, weights.data());
+      std::vector<PackedBlock> blocks;
+      if (fast) {
+        blocks = BlocksOf(part.weight, n);
+      } else {
+        UnpackRow(part.weight, n, weights.data());
+      }
       for (int64_t r = 0; r < args.rows; ++r) {
         float sum = 0;
         if (fast) {
-          sum = DotQuantized(part.weight, n, args.x.q8, r);
+          sum = DotQuantized(blocks, args.x.q8, r);
         } else {
           const float* x = args.x.f32 + r * args.x.cols;
           for (int32_t k = 0; k < args.x.cols; ++k) {

@@ -53,6 +53,7 @@ Value CallMethod(Runtime& rt, const Builtin& method, Arguments arguments);
 // The tables, by the file that holds the bodies.
 std::span<const Builtin> StringFilters();
 std::span<const Builtin> SequenceFilters();
+std::span<const Builtin> CollectionFilters();
 std::span<const Builtin> Tests();
 std::span<const Builtin> Methods();
 std::span<const Builtin> Functions();

@@ -110,22 +110,14 @@ class TokenCursor {
   std::string Found() const {
     const Token& t = Peek();
     switch (t.kind) {
-      case TokenKind::kEnd:
-        return "the end of the template";
-      case TokenKind::kData:
-        return "text";
-      case TokenKind::kBlockBegin:
-        return "'{%'";
-      case TokenKind::kBlockEnd:
-        return "'%}'";
-      case TokenKind::kPrintBegin:
-        return "'{{'";
-      case TokenKind::kPrintEnd:
-        return "'}}'";
-      case TokenKind::kString:
-        return "a string";
-      default:
-        return fmt::format("'{}'", t.text.substr(0, 64));
+      case TokenKind::kEnd: return "the end of the template";
+      case TokenKind::kData: return "text";
+      case TokenKind::kBlockBegin: return "'{%'";
+      case TokenKind::kBlockEnd: return "'%}'";
+      case TokenKind::kPrintBegin: return "'{{'";
+      case TokenKind::kPrintEnd: return "'}}'";
+      case TokenKind::kString: return "a string";
+      default: return fmt::format("'{}'", t.text.substr(0, 64));
     }
   }
 

@@ -32,28 +32,14 @@ Evaluator::Flow Evaluator::Run(const Block& block, MarkedText& out) {
         out.Append(stmt->text);
         rt_.Append(Value(), out);  // checks the size
         break;
-      case StmtKind::kPrint:
-        rt_.Append(Eval(*stmt->expr), out);
-        break;
-      case StmtKind::kSet:
-        Assign(stmt->target, Eval(*stmt->expr));
-        break;
-      case StmtKind::kSetBlock:
-        RunSetBlock(*stmt);
-        break;
-      case StmtKind::kIf:
-        flow = RunIf(*stmt, out);
-        break;
-      case StmtKind::kFor:
-        flow = RunFor(*stmt, out);
-        break;
-      case StmtKind::kMacro:
-        DefineMacro(*stmt);
-        break;
-      case StmtKind::kBreak:
-        return Flow::kBreak;
-      case StmtKind::kContinue:
-        return Flow::kContinue;
+      case StmtKind::kPrint: rt_.Append(Eval(*stmt->expr), out); break;
+      case StmtKind::kSet: Assign(stmt->target, Eval(*stmt->expr)); break;
+      case StmtKind::kSetBlock: RunSetBlock(*stmt); break;
+      case StmtKind::kIf: flow = RunIf(*stmt, out); break;
+      case StmtKind::kFor: flow = RunFor(*stmt, out); break;
+      case StmtKind::kMacro: DefineMacro(*stmt); break;
+      case StmtKind::kBreak: return Flow::kBreak;
+      case StmtKind::kContinue: return Flow::kContinue;
     }
     if (flow != Flow::kNext) return flow;
   }
@@ -176,36 +162,25 @@ Value Evaluator::Eval(const Expr& e) {
   if (!rt_.Charge()) return Value();
   rt_.set_line(e.line);
   switch (e.kind) {
-    case ExprKind::kConstant:
-      return e.value;
-    case ExprKind::kName:
-      return Lookup(e.name);
-    case ExprKind::kList:
-      return rt_.MakeList(List::Flavor::kList, EvalOperands(e));
-    case ExprKind::kTuple:
-      return rt_.MakeList(List::Flavor::kTuple, EvalOperands(e));
-    case ExprKind::kDict:
-      return EvalDict(e);
-    case ExprKind::kAttribute:
-      return Attribute(rt_, EvalOperand(e, 0), e.name);
+    case ExprKind::kConstant: return e.value;
+    case ExprKind::kName: return Lookup(e.name);
+    case ExprKind::kList: return rt_.MakeList(List::Flavor::kList, EvalOperands(e));
+    case ExprKind::kTuple: return rt_.MakeList(List::Flavor::kTuple, EvalOperands(e));
+    case ExprKind::kDict: return EvalDict(e);
+    case ExprKind::kAttribute: return Attribute(rt_, EvalOperand(e, 0), e.name);
     case ExprKind::kSubscript: {
       const Value object = EvalOperand(e, 0);
       return Subscript(rt_, object, EvalOperand(e, 1));
     }
-    case ExprKind::kSlice:
-      return EvalSlice(e);
-    case ExprKind::kNegate:
-      return Negate(rt_, EvalOperand(e, 0));
-    case ExprKind::kPlus:
-      return Plus(rt_, EvalOperand(e, 0));
-    case ExprKind::kNot:
-      return Value(!EvalOperand(e, 0).Truthy());
+    case ExprKind::kSlice: return EvalSlice(e);
+    case ExprKind::kNegate: return Negate(rt_, EvalOperand(e, 0));
+    case ExprKind::kPlus: return Plus(rt_, EvalOperand(e, 0));
+    case ExprKind::kNot: return Value(!EvalOperand(e, 0).Truthy());
     case ExprKind::kBinary: {
       const Value left = EvalOperand(e, 0);
       return Binary(rt_, e.binary, left, EvalOperand(e, 1));
     }
-    case ExprKind::kCompare:
-      return EvalCompare(e);
+    case ExprKind::kCompare: return EvalCompare(e);
     case ExprKind::kAnd: {
       Value left = EvalOperand(e, 0);
       return left.Truthy() ? EvalOperand(e, 1) : left;
@@ -218,21 +193,15 @@ Value Evaluator::Eval(const Expr& e) {
       if (EvalOperand(e, 0).Truthy()) return EvalOperand(e, 1);
       if (e.operands[2]) return EvalOperand(e, 2);
       return Value::MakeUndefined("an inline 'if' without 'else' is false");
-    case ExprKind::kConcat:
-      return EvalConcat(e);
+    case ExprKind::kConcat: return EvalConcat(e);
     case ExprKind::kFilter:
     case ExprKind::kTest:
     case ExprKind::kMethod:
-    case ExprKind::kCall:
-      return Apply(e, nullptr);
-    case ExprKind::kNamespace:
-      return EvalNamespace(e);
-    case ExprKind::kMacroCall:
-      return EvalMacroCall(e);
-    case ExprKind::kMap:
-      return EvalMap(e);
-    case ExprKind::kSelect:
-      return EvalSelect(e);
+    case ExprKind::kCall: return Apply(e, nullptr);
+    case ExprKind::kNamespace: return EvalNamespace(e);
+    case ExprKind::kMacroCall: return EvalMacroCall(e);
+    case ExprKind::kMap: return EvalMap(e);
+    case ExprKind::kSelect: return EvalSelect(e);
   }
   return Value();
 }

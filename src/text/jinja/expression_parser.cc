@@ -162,9 +162,7 @@ ExprPtr ExpressionParser::ParsePower() {
   return ParseBinary({{"**", BinaryOp::kPower}}, &ExpressionParser::ParseUnaryWithFilters);
 }
 
-ExprPtr ExpressionParser::ParseUnaryWithFilters() {
-  return ParseFilters(ParseUnary());
-}
+ExprPtr ExpressionParser::ParseUnaryWithFilters() { return ParseFilters(ParseUnary()); }
 
 ExprPtr ExpressionParser::ParseUnary() {
   const TokenCursor::Nested nested(cursor_);
@@ -186,19 +184,15 @@ ExprPtr ExpressionParser::ParsePrimary() {
   const Token& token = cursor_.Peek();
   const int line = token.line;
   switch (token.kind) {
-    case TokenKind::kName:
-      return ParseNameOrCall();
-    case TokenKind::kInteger:
-      return Constant(Value(cursor_.Next().integer), line);
-    case TokenKind::kFloat:
-      return Constant(Value(cursor_.Next().number), line);
+    case TokenKind::kName: return ParseNameOrCall();
+    case TokenKind::kInteger: return Constant(Value(cursor_.Next().integer), line);
+    case TokenKind::kFloat: return Constant(Value(cursor_.Next().number), line);
     case TokenKind::kString: {
       std::string text;
       while (cursor_.Peek().kind == TokenKind::kString) text += cursor_.Next().text;
       return Constant(Value::MakeString(std::move(text)), line);
     }
-    default:
-      break;
+    default: break;
   }
   if (cursor_.SkipOperator("(")) return ParseParenthesised(line);
   if (cursor_.SkipOperator("[")) return ParseList(line);
@@ -489,16 +483,12 @@ ExprPtr ExpressionParser::ParseTest(ExprPtr subject, int line) {
 bool ExpressionParser::AtBareArgument() const {
   const Token& t = cursor_.Peek();
   switch (t.kind) {
-    case TokenKind::kName:
-      return t.text == "not" ? false : !IsReserved(t.text);
+    case TokenKind::kName: return t.text == "not" ? false : !IsReserved(t.text);
     case TokenKind::kString:
     case TokenKind::kInteger:
-    case TokenKind::kFloat:
-      return true;
-    case TokenKind::kOperator:
-      return t.text == "[" || t.text == "{";
-    default:
-      return false;
+    case TokenKind::kFloat: return true;
+    case TokenKind::kOperator: return t.text == "[" || t.text == "{";
+    default: return false;
   }
 }
 

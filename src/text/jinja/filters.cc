@@ -97,9 +97,7 @@ Value StringOf(Runtime& rt, Arguments args) {
   return rt.String(rt.Str(*args[0]));
 }
 
-Value Identity(Runtime&, Arguments args) {
-  return *args[0];
-}
+Value Identity(Runtime&, Arguments args) { return *args[0]; }
 
 Value ToJsonFilter(Runtime& rt, Arguments args) {
   JsonStyle style;
@@ -186,9 +184,7 @@ Value Abs(Runtime& rt, Arguments args) {
 
 // --- sequences ---
 
-Value LengthOf(Runtime& rt, Arguments args) {
-  return Value(rt.Length(*args[0]));
-}
+Value LengthOf(Runtime& rt, Arguments args) { return Value(rt.Length(*args[0])); }
 
 Value Default(Runtime&, Arguments args) {
   const bool missing = args[0]->is_undefined() || (TruthOr(args, 2, false) && !args[0]->Truthy());
@@ -202,9 +198,7 @@ Value First(Runtime& rt, Arguments args) {
                              : list->items.front();
 }
 
-bool Reversible(const Value& v) {
-  return !v.is_list() || v.as_list().flavor != Flavor::kIterator;
-}
+bool Reversible(const Value& v) { return !v.is_list() || v.as_list().flavor != Flavor::kIterator; }
 
 Value Last(Runtime& rt, Arguments args) {
   if (!Reversible(*args[0])) return rt.FailType("last of an iterator; use the filter list first");
@@ -284,11 +278,7 @@ constexpr Builtin kSequenceFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> StringFilters() {
-  return kStringFilters;
-}
-std::span<const Builtin> SequenceFilters() {
-  return kSequenceFilters;
-}
+std::span<const Builtin> StringFilters() { return kStringFilters; }
+std::span<const Builtin> SequenceFilters() { return kSequenceFilters; }
 
 }  // namespace tandem::jinja

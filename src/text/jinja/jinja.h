@@ -38,9 +38,9 @@ class Template {
   using Variables = std::vector<std::pair<std::string, Value>>;
 
   // The text for these variables, with what came from data marked: strings that FromJson made, and
-  // what was computed from those. `now` is the local time for strftime_now. INVALID_ARGUMENT where Python would raise (raise_exception
-  // included), OUT_OF_RANGE beyond `limits`, UNIMPLEMENTED for an operand that is not supported;
-  // each with the line.
+  // what was computed from those. `now` is the local time for strftime_now. INVALID_ARGUMENT where
+  // Python would raise (raise_exception included), OUT_OF_RANGE beyond `limits`, UNIMPLEMENTED for
+  // an operand that is not supported; each with the line.
   Result<MarkedText> RenderMarked(Variables variables, const Limits& limits,
                                   const std::tm& now) const;
   // The same without marks, now.

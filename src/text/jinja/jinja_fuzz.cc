@@ -28,10 +28,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.limits.max_allocated_bytes = 16 << 20;
   options.tools = Messages();
   options.extra = {{"d", {{"k", 1}}}, {"s", "text"}, {"n", 5}};
-  const auto text = compiled->Render(Messages(), options);
+  const auto text = compiled->RenderMarked(Messages(), options);
   if (text.ok()) {
     TANDEM_CHECK_LE(text->size(), options.limits.max_output_bytes);
-    TANDEM_CHECK(tandem::IsValidUtf8(*text));
+    TANDEM_CHECK(tandem::IsValidUtf8(text->text()));
+    size_t last = 0;
+    for (const tandem::ByteSpan& span : text->data()) {
+      TANDEM_CHECK(span.begin < span.end && span.end <= text->size());
+      TANDEM_CHECK(span.begin > last || (last == 0 && span.begin == 0));
+      last = span.end;
+    }
   }
   return 0;
 }

@@ -43,15 +43,17 @@ TEST(Jinja, AgreesWithJinja2) {
 
 TEST(Jinja, NamesWhatItDoesNotSupportAtLoad) {
   const std::pair<const char*, const char*> cases[] = {
-      {"\n{% macro f() %}{% endmacro %}", "line 2: the tag 'macro'"},
+      {"\n{% call f() %}{% endcall %}", "line 2: the tag 'call'"},
       {"{% include 'x' %}", "the tag 'include'"},
-      {"{% raw %}{% endraw %}", "the tag 'raw'"},
+      {"{% filter upper %}{% endfilter %}", "the tag 'filter'"},
+      {"{% for a in b %}{% macro f() %}{% endmacro %}{% endfor %}", "the tag inside of a loop"},
+      {"{% macro range() %}{% endmacro %}", "the name of a function 'range'"},
       {"{% if no %}\n\n{{ x | wordwrap(3) }}{% endif %}", "line 3: the filter 'wordwrap'"},
-      {"{{ x is sameas y }}", "the test 'sameas'"},
-      {"{{ strftime_now('%Y') }}", "the function 'strftime_now'"},
+      {"{{ x is filter }}", "the test 'filter'"},
+      {"{{ lipsum(3) }}", "the function 'lipsum'"},
       {"{{ x.format(1) }}", "the method 'format'"},
       {"{{ x.y.pop() }}", "the method 'pop'"},
-      {"{{ x(1)(2) }}", "the function 'x'"},
+      {"{{ x(1)(2) }}", "the call of"},
       {"{{ x[0](1) }}", "the call of"},
       {"{{ x.__class__ }}", "the attribute '__class__'"},
       {"{{ range(*x) }}", "argument unpacking"},
@@ -129,6 +131,21 @@ TEST(JinjaLimits, NestingOfTheSource) {
   }
   EXPECT_TRUE(Template::Create("{{ " + nested("(", ")", 40) + " }}").ok());
   EXPECT_TRUE(Template::Create(nested("{% if a %}", "{% endif %}", 100)).ok());
+}
+
+TEST(JinjaLimits, MacrosCannotCallThemselvesForever) {
+  for (const char* source :
+       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(x) %}{% if x %}{% for i in [1] %}{{ (((g(x) | trim) ~ 'a')[0:]) }}{% endfor %}"
+        "{% endif %}{% endmacro %}{% macro g(x) %}{{ f(x=x) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(x, y=f(x)) %}{% endmacro %}{{ f(1) }}"}) {
+    const Result<std::string> text = RenderText(source);
+    EXPECT_EQ(text.status().code(), StatusCode::kOutOfRange) << source;
+    EXPECT_THAT(text.status().message(), HasSubstr("nests deeper")) << source;
+  }
+  EXPECT_EQ(*RenderText("{% macro f(n) %}{% if n %}x{{ f(n - 1) }}{% endif %}{% endmacro %}"
+                        "{{ f(90) | length }}"),
+            "90");
 }
 
 TEST(JinjaLimits, SizeOfTheSource) {

@@ -24,24 +24,12 @@ class JsonWriter {
   void Write(const Value& v, int depth) {
     if (!rt_.Charge()) return;
     switch (v.kind()) {
-      case Kind::kNone:
-        out_ += "null";
-        break;
-      case Kind::kBool:
-        out_ += v.as_bool() ? "true" : "false";
-        break;
-      case Kind::kInt:
-        out_ += fmt::format("{}", v.as_int());
-        break;
-      case Kind::kFloat:
-        WriteFloat(v.as_float());
-        break;
-      case Kind::kString:
-        WriteString(v.as_string());
-        break;
-      case Kind::kDict:
-        WriteDict(v.as_dict(), depth);
-        break;
+      case Kind::kNone: out_ += "null"; break;
+      case Kind::kBool: out_ += v.as_bool() ? "true" : "false"; break;
+      case Kind::kInt: out_ += fmt::format("{}", v.as_int()); break;
+      case Kind::kFloat: WriteFloat(v.as_float()); break;
+      case Kind::kString: WriteString(v.as_string()); break;
+      case Kind::kDict: WriteDict(v.as_dict(), depth); break;
       case Kind::kList: {
         const auto flavor = v.as_list().flavor;
         if (flavor == List::Flavor::kList || flavor == List::Flavor::kTuple) {
@@ -50,8 +38,7 @@ class JsonWriter {
         }
         [[fallthrough]];
       }
-      default:
-        rt_.FailType("tojson: a value of type {} has no JSON form", TypeName(v));
+      default: rt_.FailType("tojson: a value of type {} has no JSON form", TypeName(v));
     }
     if (out_.size() > rt_.limits().max_output_bytes) {
       rt_.Fail(OutOfRangeError("a text grows beyond {} bytes", rt_.limits().max_output_bytes));
@@ -83,27 +70,13 @@ class JsonWriter {
     for (size_t pos = 0; pos < text.size() && out_.size() <= rt_.limits().max_output_bytes;) {
       const DecodedChar c = DecodeChar(text, pos);
       switch (c.code) {
-        case '"':
-          out_ += "\\\"";
-          break;
-        case '\\':
-          out_ += "\\\\";
-          break;
-        case '\n':
-          out_ += "\\n";
-          break;
-        case '\r':
-          out_ += "\\r";
-          break;
-        case '\t':
-          out_ += "\\t";
-          break;
-        case '\f':
-          out_ += "\\f";
-          break;
-        case '\b':
-          out_ += "\\b";
-          break;
+        case '"': out_ += "\\\""; break;
+        case '\\': out_ += "\\\\"; break;
+        case '\n': out_ += "\\n"; break;
+        case '\r': out_ += "\\r"; break;
+        case '\t': out_ += "\\t"; break;
+        case '\f': out_ += "\\f"; break;
+        case '\b': out_ += "\\b"; break;
         default:
           if (c.code < 0x20 || (style_.ensure_ascii && c.code >= 0x7F)) {
             // Python's ASCII form leaves U+007F as it is.

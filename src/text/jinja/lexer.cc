@@ -10,15 +10,9 @@
 namespace tandem::jinja {
 namespace {
 
-bool IsDigit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool IsNameStart(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool IsNameChar(char c) {
-  return IsNameStart(c) || IsDigit(c);
-}
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
 
 // Longest first.
 constexpr std::array<std::string_view, 26> kOperators = {
@@ -377,8 +371,6 @@ class Lexer {
 
 }  // namespace
 
-Result<std::vector<Token>> Tokenize(std::string_view source) {
-  return Lexer(source).Run();
-}
+Result<std::vector<Token>> Tokenize(std::string_view source) { return Lexer(source).Run(); }
 
 }  // namespace tandem::jinja

@@ -16,9 +16,7 @@ using Flavor = List::Flavor;
 // range() of Jinja's sandbox.
 constexpr int64_t kMaxRange = 100'000;
 
-const std::string& Self(Arguments args) {
-  return args[0]->as_string();
-}
+const std::string& Self(Arguments args) { return args[0]->as_string(); }
 // A part of the receiver's text, with its marks.
 Value PartOfSelf(Runtime& rt, Arguments args, std::string_view part) {
   return rt.Text(args[0]->as_text().Part(part));
@@ -110,9 +108,7 @@ std::vector<size_t> Matches(Runtime& rt, std::string_view text, std::string_view
   return found;
 }
 
-int64_t LimitOf(int64_t count) {
-  return count < 0 ? INT64_MAX : count;
-}
+int64_t LimitOf(int64_t count) { return count < 0 ? INT64_MAX : count; }
 
 Value Split(Runtime& rt, Arguments args) {
   const std::string_view text = Self(args);
@@ -242,6 +238,53 @@ Value JoinMethod(Runtime& rt, Arguments args) {
   return rt.Text(std::move(out));
 }
 
+template <bool kLast>
+Value Partition(Runtime& rt, Arguments args) {
+  const std::string_view text = Self(args);
+  const std::string separator = StringOr(rt, args, 1, "");
+  if (!rt.ok()) return Value();
+  if (separator.empty()) return rt.FailType("partition by an empty separator");
+  rt.ChargeBytes(text.size() + separator.size());
+  size_t at = separator.size() > text.size() ? std::string_view::npos
+              : kLast                        ? FindLastText(text, separator)
+                                             : FindText(text, separator, 0);
+  size_t end = at + separator.size();
+  if (at == std::string_view::npos) at = end = kLast ? 0 : text.size();
+  return rt.MakeList(Flavor::kTuple, {PartOfSelf(rt, args, text.substr(0, at)),
+                                      PartOfSelf(rt, args, text.substr(at, end - at)),
+                                      PartOfSelf(rt, args, text.substr(end))});
+}
+
+// Whether the text is not empty and all its characters are of a kind.
+template <bool (*kPredicate)(char32_t)>
+Value AllOf(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  rt.ChargeBytes(text.size() * 4);
+  for (size_t pos = 0; pos < text.size();) {
+    const DecodedChar c = DecodeChar(text, pos);
+    if (!kPredicate(c.code)) return Value(false);
+    pos += c.size;
+  }
+  return Value(!text.empty());
+}
+
+bool IsLetter(char32_t code) { return ClassOf(code) == CharClass::kLetter; }
+
+// Python counts superscripts and circled numbers among the digits too.
+Value IsDigit(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  rt.ChargeBytes(text.size() * 4);
+  for (size_t pos = 0; pos < text.size();) {
+    const DecodedChar c = DecodeChar(text, pos);
+    if (ClassOf(c.code) != CharClass::kNumber) return Value(false);
+    if (c.code >= 0x80) {
+      return rt.Fail(UnimplementedError("isdigit of numbers outside of ASCII is not supported"));
+    }
+    pos += c.size;
+  }
+  return Value(!text.empty());
+}
+
 // --- dict ---
 
 Value Get(Runtime& rt, Arguments args) {
@@ -270,7 +313,38 @@ Value View(Runtime& rt, Arguments args) {
   return rt.MakeList(Flavor::kView, std::move(out));
 }
 
+// --- loop ---
+
+Value Cycle(Runtime&, Arguments args) {
+  size_t count = 1;
+  while (count + 1 < args.size() && Given(args, count + 1)) ++count;
+  return *args[1 + args[0]->as_loop().index0 % count];
+}
+
 // --- functions ---
+
+// The local time as C's strftime writes it. Directives are those that Python documents.
+Value StrftimeNow(Runtime& rt, Arguments args) {
+  const std::string format = StringOr(rt, args, 0, "");
+  constexpr size_t kMaxFormatBytes = 256;
+  if (format.size() > kMaxFormatBytes) {
+    return rt.Fail(OutOfRangeError("strftime_now: a format longer than {} bytes", kMaxFormatBytes));
+  }
+  if (format.find('\0') != std::string::npos)
+    return rt.FailType("strftime_now: a NUL in the format");
+  constexpr std::string_view kDirectives = "aAwdbBmyYHIMSpjUWcxXeFTDRGVun%";
+  for (size_t i = format.find('%'); i < format.size(); i = format.find('%', i + 1)) {
+    if (i + 1 < format.size() && format[i + 1] == '-') ++i;  // no padding
+    if (++i == format.size() || kDirectives.find(format[i]) == std::string_view::npos) {
+      return rt.Fail(UnimplementedError("strftime_now: the format '{}' is not supported", format));
+    }
+  }
+  // One byte more, so that an empty result differs from one that does not fit.
+  std::string out(kMaxFormatBytes * 64, '\0');
+  out.resize(std::strftime(out.data(), out.size(), (format + "x").c_str(), &rt.now()));
+  if (!out.empty()) out.pop_back();
+  return rt.String(std::move(out));
+}
 
 Value RaiseException(Runtime& rt, Arguments args) {
   return rt.FailType("the chat template refuses: {}", rt.Str(*args[0]));
@@ -307,6 +381,11 @@ constexpr Builtin kMethods[] = {
     {"rsplit", RightSplit, {"sep", "maxsplit"}, 1, Kind::kString},
     {"splitlines", SplitLinesMethod, {}, 0, Kind::kString},
     {"replace", ReplaceMethod, {"old", "new", "count"}, 2, Kind::kString},
+    {"partition", Partition<false>, {"sep"}, 1, Kind::kString},
+    {"rpartition", Partition<true>, {"sep"}, 1, Kind::kString},
+    {"isspace", AllOf<IsPythonSpace>, {}, 0, Kind::kString},
+    {"isalpha", AllOf<IsLetter>, {}, 0, Kind::kString},
+    {"isdigit", IsDigit, {}, 0, Kind::kString},
     {"find", Find<false>, {"sub"}, 1, Kind::kString},
     {"rfind", Find<true>, {"sub"}, 1, Kind::kString},
     {"count", Count, {"sub"}, 1, Kind::kString},
@@ -319,11 +398,13 @@ constexpr Builtin kMethods[] = {
     {"keys", View<Part::kKeys>, {}, 0, Kind::kDict},
     {"values", View<Part::kValues>, {}, 0, Kind::kDict},
     {"items", View<Part::kItems>, {}, 0, Kind::kDict},
+    {"cycle", Cycle, {"a", "b", "c", "d"}, 1, Kind::kLoop},
 };
 
 constexpr Builtin kFunctions[] = {
     {"raise_exception", RaiseException, {"message"}, 1},
     {"range", Range, {"start", "stop", "step"}, 1},
+    {"strftime_now", StrftimeNow, {"format"}, 1},
 };
 
 // What Python's types have by name, whether or not this interpreter can call it.
@@ -355,26 +436,18 @@ const Builtin* FindIn(std::span<const Builtin> table, std::string_view name) {
 
 }  // namespace
 
-std::span<const Builtin> Methods() {
-  return kMethods;
-}
-std::span<const Builtin> Functions() {
-  return kFunctions;
-}
+std::span<const Builtin> Methods() { return kMethods; }
+std::span<const Builtin> Functions() { return kFunctions; }
 
 const Builtin* FindFilter(std::string_view name) {
-  const Builtin* const found = FindIn(StringFilters(), name);
-  return found != nullptr ? found : FindIn(SequenceFilters(), name);
+  for (const auto table : {StringFilters(), SequenceFilters(), CollectionFilters()}) {
+    if (const Builtin* const found = FindIn(table, name)) return found;
+  }
+  return nullptr;
 }
-const Builtin* FindTest(std::string_view name) {
-  return FindIn(Tests(), name);
-}
-const Builtin* FindMethod(std::string_view name) {
-  return FindIn(Methods(), name);
-}
-const Builtin* FindFunction(std::string_view name) {
-  return FindIn(Functions(), name);
-}
+const Builtin* FindTest(std::string_view name) { return FindIn(Tests(), name); }
+const Builtin* FindMethod(std::string_view name) { return FindIn(Methods(), name); }
+const Builtin* FindFunction(std::string_view name) { return FindIn(Functions(), name); }
 
 bool HasPythonAttribute(const Value& v, std::string_view name) {
   if (v.is_string()) return Among(kStrAttributes, name);

@@ -15,32 +15,21 @@ namespace {
 
 using Flavor = List::Flavor;
 
-bool IsInteger(const Value& v) {
-  return v.is_int() || v.is_bool();
-}
-int64_t ToInt(const Value& v) {
-  return v.is_bool() ? int64_t{v.as_bool()} : v.as_int();
-}
+bool IsInteger(const Value& v) { return v.is_int() || v.is_bool(); }
+int64_t ToInt(const Value& v) { return v.is_bool() ? int64_t{v.as_bool()} : v.as_int(); }
 double ToDouble(const Value& v) {
   return v.is_float() ? v.as_float() : static_cast<double>(ToInt(v));
 }
 
 std::string_view OpText(BinaryOp op) {
   switch (op) {
-    case BinaryOp::kAdd:
-      return "+";
-    case BinaryOp::kSubtract:
-      return "-";
-    case BinaryOp::kMultiply:
-      return "*";
-    case BinaryOp::kDivide:
-      return "/";
-    case BinaryOp::kFloorDivide:
-      return "//";
-    case BinaryOp::kModulo:
-      return "%";
-    case BinaryOp::kPower:
-      return "**";
+    case BinaryOp::kAdd: return "+";
+    case BinaryOp::kSubtract: return "-";
+    case BinaryOp::kMultiply: return "*";
+    case BinaryOp::kDivide: return "/";
+    case BinaryOp::kFloorDivide: return "//";
+    case BinaryOp::kModulo: return "%";
+    case BinaryOp::kPower: return "**";
   }
   return "?";
 }
@@ -67,15 +56,9 @@ Value IntBinary(Runtime& rt, BinaryOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case BinaryOp::kAdd:
-      overflow = __builtin_add_overflow(a, b, &result);
-      break;
-    case BinaryOp::kSubtract:
-      overflow = __builtin_sub_overflow(a, b, &result);
-      break;
-    case BinaryOp::kMultiply:
-      overflow = __builtin_mul_overflow(a, b, &result);
-      break;
+    case BinaryOp::kAdd: overflow = __builtin_add_overflow(a, b, &result); break;
+    case BinaryOp::kSubtract: overflow = __builtin_sub_overflow(a, b, &result); break;
+    case BinaryOp::kMultiply: overflow = __builtin_mul_overflow(a, b, &result); break;
     case BinaryOp::kDivide:
       if (b == 0) return rt.FailType("division by zero");
       return Value(static_cast<double>(a) / static_cast<double>(b));
@@ -93,8 +76,7 @@ Value IntBinary(Runtime& rt, BinaryOp op, int64_t a, int64_t b) {
       result = op == BinaryOp::kModulo ? remainder + (adjust ? b : 0) : a / b - (adjust ? 1 : 0);
       break;
     }
-    case BinaryOp::kPower:
-      return IntPower(rt, a, b);
+    case BinaryOp::kPower: return IntPower(rt, a, b);
   }
   if (overflow) return rt.FailType("an integer does not fit in 64 bits");
   return Value(result);
@@ -111,20 +93,13 @@ Value FloatBinary(Runtime& rt, BinaryOp op, double a, double b) {
     if (remainder == 0) remainder = std::copysign(0.0, b);
   }
   switch (op) {
-    case BinaryOp::kAdd:
-      return Value(a + b);
-    case BinaryOp::kSubtract:
-      return Value(a - b);
-    case BinaryOp::kMultiply:
-      return Value(a * b);
-    case BinaryOp::kDivide:
-      return Value(a / b);
-    case BinaryOp::kFloorDivide:
-      return Value(std::round((a - remainder) / b));
-    case BinaryOp::kModulo:
-      return Value(remainder);
-    case BinaryOp::kPower:
-      break;
+    case BinaryOp::kAdd: return Value(a + b);
+    case BinaryOp::kSubtract: return Value(a - b);
+    case BinaryOp::kMultiply: return Value(a * b);
+    case BinaryOp::kDivide: return Value(a / b);
+    case BinaryOp::kFloorDivide: return Value(std::round((a - remainder) / b));
+    case BinaryOp::kModulo: return Value(remainder);
+    case BinaryOp::kPower: break;
   }
   const double power = std::pow(a, b);
   if (std::isfinite(a) && std::isfinite(b) && !std::isfinite(power)) {
@@ -182,8 +157,7 @@ Value Concatenate(Runtime& rt, const Value& a, const Value& b) {
 
 bool Contains(Runtime& rt, const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::kUndefined:
-      return false;
+    case Kind::kUndefined: return false;
     case Kind::kString:
       if (!item.is_string()) {
         rt.FailType("'in' with a string on the right needs one on the left, not {}",
@@ -342,16 +316,11 @@ Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
 bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   if (!rt.Charge()) return false;
   switch (op) {
-    case CompareOp::kEq:
-      return rt.Equal(a, b);
-    case CompareOp::kNe:
-      return !rt.Equal(a, b);
-    case CompareOp::kIn:
-      return Contains(rt, b, a);
-    case CompareOp::kNotIn:
-      return !Contains(rt, b, a);
-    default:
-      break;
+    case CompareOp::kEq: return rt.Equal(a, b);
+    case CompareOp::kNe: return !rt.Equal(a, b);
+    case CompareOp::kIn: return Contains(rt, b, a);
+    case CompareOp::kNotIn: return !Contains(rt, b, a);
+    default: break;
   }
   for (const Value* v : {&a, &b}) {
     if (!v->is_undefined()) continue;
@@ -361,14 +330,10 @@ bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   const auto is_nan = [](const Value& v) { return v.is_float() && std::isnan(v.as_float()); };
   if (is_nan(a) || is_nan(b)) return false;
   switch (op) {
-    case CompareOp::kLt:
-      return rt.Less(a, b);
-    case CompareOp::kGt:
-      return rt.Less(b, a);
-    case CompareOp::kLe:
-      return !rt.Less(b, a);
-    default:
-      return !rt.Less(a, b);
+    case CompareOp::kLt: return rt.Less(a, b);
+    case CompareOp::kGt: return rt.Less(b, a);
+    case CompareOp::kLe: return !rt.Less(b, a);
+    default: return !rt.Less(a, b);
   }
 }
 

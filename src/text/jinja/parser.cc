@@ -195,7 +195,6 @@ class Parser {
     --scope_depth_;
     loop_depth_ = outer_loops;
     cursor_.Next();
-    cursor_.SkipName(stmt->target.name);  // {% endmacro name %}
     cursor_.ExpectBlockEnd();
     return stmt;
   }

@@ -15,9 +15,7 @@ double AsDouble(const Value& v) {
   return v.is_bool() ? (v.as_bool() ? 1.0 : 0.0) : static_cast<double>(v.as_int());
 }
 
-int64_t AsInt(const Value& v) {
-  return v.is_bool() ? int64_t{v.as_bool()} : v.as_int();
-}
+int64_t AsInt(const Value& v) { return v.is_bool() ? int64_t{v.as_bool()} : v.as_int(); }
 
 }  // namespace
 
@@ -193,24 +191,20 @@ std::shared_ptr<const List> Runtime::Items(const Value& v) {
 
 int64_t Runtime::Length(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined:
-      return 0;
+    case Kind::kUndefined: return 0;
     case Kind::kString: {
       ChargeBytes(v.as_string().size());
       int64_t count = 0;
       for (const char c : v.as_string()) count += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
       return count;
     }
-    case Kind::kDict:
-      return static_cast<int64_t>(v.as_dict().items.size());
+    case Kind::kDict: return static_cast<int64_t>(v.as_dict().items.size());
     case Kind::kList:
       if (v.as_list().flavor != List::Flavor::kIterator) {
         return static_cast<int64_t>(v.as_list().items.size());
       }
       [[fallthrough]];
-    default:
-      FailType("a value of type {} has no length", TypeName(v));
-      return 0;
+    default: FailType("a value of type {} has no length", TypeName(v)); return 0;
   }
 }
 

@@ -144,10 +144,8 @@ bool IsCaseIgnorable(char32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return false;
+    case UTF8PROC_CATEGORY_SK: return true;
+    default: return false;
   }
 }
 

@@ -11,39 +11,17 @@ Value Check(Runtime&, Arguments args) {
   return Value(kPredicate(*args[0]));
 }
 
-bool IsDefined(const Value& v) {
-  return !v.is_undefined();
-}
-bool IsUndefined(const Value& v) {
-  return v.is_undefined();
-}
-bool IsNone(const Value& v) {
-  return v.is_none();
-}
-bool IsBoolean(const Value& v) {
-  return v.is_bool();
-}
-bool IsTrue(const Value& v) {
-  return v.is_bool() && v.as_bool();
-}
-bool IsFalse(const Value& v) {
-  return v.is_bool() && !v.as_bool();
-}
-bool IsInteger(const Value& v) {
-  return v.is_int();
-}
-bool IsFloat(const Value& v) {
-  return v.is_float();
-}
-bool IsNumber(const Value& v) {
-  return v.is_number();
-}
-bool IsString(const Value& v) {
-  return v.is_string();
-}
-bool IsMapping(const Value& v) {
-  return v.is_dict();
-}
+bool IsDefined(const Value& v) { return !v.is_undefined(); }
+bool IsUndefined(const Value& v) { return v.is_undefined(); }
+bool IsNone(const Value& v) { return v.is_none(); }
+bool IsBoolean(const Value& v) { return v.is_bool(); }
+bool IsTrue(const Value& v) { return v.is_bool() && v.as_bool(); }
+bool IsFalse(const Value& v) { return v.is_bool() && !v.as_bool(); }
+bool IsInteger(const Value& v) { return v.is_int(); }
+bool IsFloat(const Value& v) { return v.is_float(); }
+bool IsNumber(const Value& v) { return v.is_number(); }
+bool IsString(const Value& v) { return v.is_string(); }
+bool IsMapping(const Value& v) { return v.is_dict(); }
 bool IsIterable(const Value& v) {
   return v.is_undefined() || v.is_string() || v.is_list() || v.is_dict() || v.kind() == Kind::kLoop;
 }
@@ -55,8 +33,17 @@ bool IsSequence(const Value& v) {
   }
   return v.is_undefined() || v.is_string() || v.is_dict();
 }
-bool IsCallable(const Value& v) {
-  return v.kind() == Kind::kCallable || v.kind() == Kind::kLoop;
+bool IsCallable(const Value& v) { return v.kind() == Kind::kCallable || v.kind() == Kind::kLoop; }
+
+// Identity has a meaning here for the values that exist once only.
+Value IsSameAs(Runtime& rt, Arguments args) {
+  const Value& a = *args[0];
+  const Value& b = *args[1];
+  if (a.is_none() || a.is_bool() || b.is_none() || b.is_bool()) {
+    return Value(a.kind() == b.kind() && (a.is_none() || a.as_bool() == b.as_bool()));
+  }
+  return rt.Fail(
+      UnimplementedError("sameas for a {} and a {} is not supported", TypeName(a), TypeName(b)));
 }
 
 Value IsLower(Runtime& rt, Arguments args) {
@@ -102,6 +89,7 @@ constexpr Builtin kTests[] = {
     {"iterable", Check<IsIterable>},
     {"sequence", Check<IsSequence>},
     {"callable", Check<IsCallable>},
+    {"sameas", IsSameAs, {"other"}, 1},
     {"lower", IsLower},
     {"upper", IsUpper},
     {"odd", IsOdd},
@@ -123,8 +111,6 @@ constexpr Builtin kTests[] = {
 
 }  // namespace
 
-std::span<const Builtin> Tests() {
-  return kTests;
-}
+std::span<const Builtin> Tests() { return kTests; }
 
 }  // namespace tandem::jinja

@@ -23,10 +23,8 @@ bool IsPrintable(char32_t c) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
   }
 }
 
@@ -66,28 +64,14 @@ class Printer {
 
   Status Repr(const Value& v) {
     switch (v.kind()) {
-      case Kind::kUndefined:
-        out_ += "Undefined";
-        break;
-      case Kind::kNone:
-        out_ += "None";
-        break;
-      case Kind::kBool:
-        out_ += v.as_bool() ? "True" : "False";
-        break;
-      case Kind::kInt:
-        out_ += fmt::format("{}", v.as_int());
-        break;
-      case Kind::kFloat:
-        out_ += FloatRepr(v.as_float());
-        break;
-      case Kind::kString:
-        AppendStringRepr(v.as_string(), out_);
-        break;
-      case Kind::kList:
-        return ListRepr(v);
-      case Kind::kDict:
-        return DictRepr(v.as_dict());
+      case Kind::kUndefined: out_ += "Undefined"; break;
+      case Kind::kNone: out_ += "None"; break;
+      case Kind::kBool: out_ += v.as_bool() ? "True" : "False"; break;
+      case Kind::kInt: out_ += fmt::format("{}", v.as_int()); break;
+      case Kind::kFloat: out_ += FloatRepr(v.as_float()); break;
+      case Kind::kString: AppendStringRepr(v.as_string(), out_); break;
+      case Kind::kList: return ListRepr(v);
+      case Kind::kDict: return DictRepr(v.as_dict());
       case Kind::kNamespace:
       case Kind::kLoop:
       case Kind::kCallable:

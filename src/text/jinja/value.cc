@@ -14,9 +14,7 @@ Value Value::MakeUndefined(std::string reason) {
   return v;
 }
 
-Value Value::MakeString(std::string text) {
-  return MakeText(MarkedText(std::move(text)));
-}
+Value Value::MakeString(std::string text) { return MakeText(MarkedText(std::move(text))); }
 
 Value Value::MakeText(MarkedText text) {
   return Value(std::make_shared<const MarkedText>(std::move(text)));
@@ -30,24 +28,17 @@ std::string_view Value::undefined_reason() const {
 bool Value::Truthy() const {
   switch (kind()) {
     case Kind::kUndefined:
-    case Kind::kNone:
-      return false;
-    case Kind::kBool:
-      return as_bool();
-    case Kind::kInt:
-      return as_int() != 0;
-    case Kind::kFloat:
-      return as_float() != 0.0;
-    case Kind::kString:
-      return !as_string().empty();
+    case Kind::kNone: return false;
+    case Kind::kBool: return as_bool();
+    case Kind::kInt: return as_int() != 0;
+    case Kind::kFloat: return as_float() != 0.0;
+    case Kind::kString: return !as_string().empty();
     case Kind::kList:
       return !as_list().items.empty() || as_list().flavor == List::Flavor::kIterator;
-    case Kind::kDict:
-      return !as_dict().items.empty();
+    case Kind::kDict: return !as_dict().items.empty();
     case Kind::kNamespace:
     case Kind::kLoop:
-    case Kind::kCallable:
-      return true;
+    case Kind::kCallable: return true;
   }
   return false;
 }
@@ -156,12 +147,9 @@ Result<Value> FromJsonAt(const Json& json, int depth) {
     return OutOfRangeError("JSON nests deeper than {} levels", kMaxValueDepth);
   }
   switch (json.type()) {
-    case Json::value_t::null:
-      return Value(None{});
-    case Json::value_t::boolean:
-      return Value(json.get<bool>());
-    case Json::value_t::number_integer:
-      return Value(json.get<int64_t>());
+    case Json::value_t::null: return Value(None{});
+    case Json::value_t::boolean: return Value(json.get<bool>());
+    case Json::value_t::number_integer: return Value(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const uint64_t v = json.get<uint64_t>();
       if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -169,20 +157,16 @@ Result<Value> FromJsonAt(const Json& json, int depth) {
       }
       return Value(static_cast<int64_t>(v));
     }
-    case Json::value_t::number_float:
-      return Value(json.get<double>());
+    case Json::value_t::number_float: return Value(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       if (!IsValidUtf8(text)) return InvalidArgumentError("a string is not valid UTF-8");
       return Value::MakeText(MarkedText::FromData(text));
     }
-    case Json::value_t::array:
-      return ArrayFromJson(json, depth);
-    case Json::value_t::object:
-      return ObjectFromJson(json, depth);
+    case Json::value_t::array: return ArrayFromJson(json, depth);
+    case Json::value_t::object: return ObjectFromJson(json, depth);
     case Json::value_t::binary:
-    case Json::value_t::discarded:
-      break;
+    case Json::value_t::discarded: break;
   }
   return InvalidArgumentError("a JSON value of type {} has no counterpart in a template",
                               json.type_name());
@@ -221,9 +205,7 @@ bool DictsEqual(const Dict& a, const Dict& b, int64_t* budget) {
 
 }  // namespace
 
-Result<Value> FromJson(const Json& json) {
-  return FromJsonAt(json, 0);
-}
+Result<Value> FromJson(const Json& json) { return FromJsonAt(json, 0); }
 
 bool Equals(const Value& a, const Value& b, int64_t* budget) {
   if (--*budget <= 0) return false;
@@ -231,60 +213,39 @@ bool Equals(const Value& a, const Value& b, int64_t* budget) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone:
-      return true;
+    case Kind::kNone: return true;
     case Kind::kString:
       *budget -= static_cast<int64_t>(std::min(a.as_string().size(), b.as_string().size()) / 64);
       return a.as_string() == b.as_string();
-    case Kind::kList:
-      return ListsEqual(a.as_list(), b.as_list(), budget);
-    case Kind::kDict:
-      return DictsEqual(a.as_dict(), b.as_dict(), budget);
-    case Kind::kNamespace:
-      return &a.as_namespace() == &b.as_namespace();
-    case Kind::kLoop:
-      return &a.as_loop() == &b.as_loop();
-    default:
-      return false;
+    case Kind::kList: return ListsEqual(a.as_list(), b.as_list(), budget);
+    case Kind::kDict: return DictsEqual(a.as_dict(), b.as_dict(), budget);
+    case Kind::kNamespace: return &a.as_namespace() == &b.as_namespace();
+    case Kind::kLoop: return &a.as_loop() == &b.as_loop();
+    default: return false;
   }
 }
 
 std::string_view TypeName(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kInt:
-      return "int";
-    case Kind::kFloat:
-      return "float";
-    case Kind::kString:
-      return "str";
+    case Kind::kUndefined: return "Undefined";
+    case Kind::kNone: return "NoneType";
+    case Kind::kBool: return "bool";
+    case Kind::kInt: return "int";
+    case Kind::kFloat: return "float";
+    case Kind::kString: return "str";
     case Kind::kList:
       switch (v.as_list().flavor) {
-        case List::Flavor::kList:
-          return "list";
-        case List::Flavor::kTuple:
-          return "tuple";
-        case List::Flavor::kRange:
-          return "range";
-        case List::Flavor::kView:
-          return "dict view";
-        case List::Flavor::kIterator:
-          return "iterator";
+        case List::Flavor::kList: return "list";
+        case List::Flavor::kTuple: return "tuple";
+        case List::Flavor::kRange: return "range";
+        case List::Flavor::kView: return "dict view";
+        case List::Flavor::kIterator: return "iterator";
       }
       return "list";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kNamespace:
-      return "Namespace";
-    case Kind::kLoop:
-      return "LoopContext";
-    case Kind::kCallable:
-      return "function";
+    case Kind::kDict: return "dict";
+    case Kind::kNamespace: return "Namespace";
+    case Kind::kLoop: return "LoopContext";
+    case Kind::kCallable: return "function";
   }
   return "?";
 }

@@ -95,9 +95,7 @@ class Value {
   int64_t as_int() const { return std::get<int64_t>(data_); }
   double as_float() const { return std::get<double>(data_); }
   const std::string& as_string() const { return as_text().text(); }
-  const MarkedText& as_text() const {
-    return *std::get<std::shared_ptr<const MarkedText>>(data_);
-  }
+  const MarkedText& as_text() const { return *std::get<std::shared_ptr<const MarkedText>>(data_); }
   const List& as_list() const { return *list_ptr(); }
   const std::shared_ptr<const List>& list_ptr() const {
     return std::get<std::shared_ptr<const List>>(data_);
@@ -165,8 +163,9 @@ struct Loop {
   size_t index0 = 0;
 };
 
-// All strings, keys included, are marked as data. INVALID_ARGUMENT for a string that is not UTF-8, OUT_OF_RANGE for a document that nests deeper
-// than kMaxValueDepth or has an integer beyond 64 bits.
+// All strings, keys included, are marked as data. INVALID_ARGUMENT for a string that is not UTF-8,
+// OUT_OF_RANGE for a document that nests deeper than kMaxValueDepth or has an integer beyond 64
+// bits.
 Result<Value> FromJson(const Json& json);
 
 // Python's ==. Takes from *budget what it costs (items, and bytes / 64) and gives up with false
