@@ -367,6 +367,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tandem
 
-int main(int argc, char** argv) {
-  return tandem::Main(argc, argv);
-}
+int main(int argc, char** argv) { return tandem::Main(argc, argv); }

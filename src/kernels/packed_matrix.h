@@ -9,16 +9,15 @@
 //     F32, F16, BF16  [cols][lane] values
 //     others          codes [cols / 32][planes of a block], then scales (below)
 //   A block's codes are cut into planes of p = 8, 4, 2 or 1 bits (packed_matrix.cc: PlanesOf): low
-//   bits first. A plane is [p words][lane] of 32 bits; bits 8i + tp .. of word w are of column
-//   4 (w + tp) + i. A plane of nibbles so has column 4w + i in the low half of byte i of word w and
-//   column 16 + 4w + i in its high half; one of bytes has column 4w + i in byte i. Q8_0's bytes are the
-//   code plus 128. Scales of a block, by ScaleForm (tensor/block_fields.h):
-//     kHalf            [lane] f16
-//     kHalfAndMinimum  [scale, minimum][lane] f16
-//     kExponent        [lane] bytes
-//     the others, for 256 columns: d [lane] f16, with minima m [lane] f16; then for each block of 32
-//       [scales of 16 or 32 columns][lane] signed bytes; with minima [scale, minimum][lane] bytes, or
-//       for Q2_K [16 columns][lane] bytes of a scale (low half) and a minimum (high half)
+//   bits first. A plane is [p words][lane] of 32 bits; bits 8i + tp .. of word w are of column 4 (w
+//   + tp) + i. A plane of nibbles so has column 4w + i in the low half of byte i of word w and
+//   column 16 + 4w + i in its high half; one of bytes has column 4w + i in byte i. Q8_0's bytes are
+//   the code plus 128. Scales of a block, by ScaleForm (tensor/block_fields.h):
+//     kHalf            [lane] f16 kHalfAndMinimum  [scale, minimum][lane] f16 kExponent
+//     [lane] bytes the others, for 256 columns: d [lane] f16, with minima m [lane] f16; then for
+//     each block of 32
+//       [scales of 16 or 32 columns][lane] signed bytes; with minima [scale, minimum][lane] bytes,
+//       or for Q2_K [16 columns][lane] bytes of a scale (low half) and a minimum (high half)
 //   So four bytes of a lane are four consecutive columns: one lane of an 8-bit dot product. Missing
 //   rows of the last group are zeros. A packed matrix is as large as its source up to this padding,
 //   except Q3_K, Q4_K, Q5_K and IQ4_XS, whose six-bit scales take bytes: 4 to 2 bytes more per 256.

@@ -126,9 +126,7 @@ double MedianRate(CpuStream& stream, void (*kernel)(CpuTaskContext&, const Args&
   return rates[kRepetitions / 2];
 }
 
-int64_t RoundDown(int64_t value, int64_t granule) {
-  return value / granule * granule;
-}
+int64_t RoundDown(int64_t value, int64_t granule) { return value / granule * granule; }
 constexpr auto kGranule = static_cast<int64_t>(internal::kReadGranule);
 
 // Bytes of the cache `index` (2: second level, 3: third) of processor 0, or 0. From files, because
@@ -164,14 +162,10 @@ double MeasureCache(CpuStream& stream, std::span<const std::byte> bytes, int64_t
 
 const char* NameOf(ComputeKind kind) {
   switch (kind) {
-    case ComputeKind::kFp32:
-      return "FP32";
-    case ComputeKind::kFp16:
-      return "FP16";
-    case ComputeKind::kBf16:
-      return "BF16";
-    case ComputeKind::kInt8:
-      return "INT8";
+    case ComputeKind::kFp32: return "FP32";
+    case ComputeKind::kFp16: return "FP16";
+    case ComputeKind::kBf16: return "BF16";
+    case ComputeKind::kInt8: return "INT8";
   }
   return "?";
 }
@@ -232,14 +226,10 @@ std::optional<double> MeasureGopS(CpuStream& stream, ComputeKind kind) {
 
 std::optional<double> MachineLimits::gop_s(ComputeKind kind) const {
   switch (kind) {
-    case ComputeKind::kFp32:
-      return fp32_gop_s;
-    case ComputeKind::kFp16:
-      return fp16_gop_s;
-    case ComputeKind::kBf16:
-      return bf16_gop_s;
-    case ComputeKind::kInt8:
-      return int8_gop_s;
+    case ComputeKind::kFp32: return fp32_gop_s;
+    case ComputeKind::kFp16: return fp16_gop_s;
+    case ComputeKind::kBf16: return bf16_gop_s;
+    case ComputeKind::kInt8: return int8_gop_s;
   }
   return std::nullopt;
 }

@@ -196,12 +196,8 @@ void Fp32Sse(int64_t iterations, uint32_t a_bits, uint32_t b_bits, std::byte* ou
 }
 #undef TANDEM_PROBE_MULADD
 
-bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f");
-}
-bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+bool HasAvx512() { return __builtin_cpu_supports("avx512f"); }
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
 // Bit `bit` of register `reg` (0 = eax ... 3 = edx) of leaf 7, where the compilers' own test has
 // no name for it. A system that keeps AVX-512's registers keeps those of these extensions.
@@ -210,15 +206,9 @@ bool HasLeaf7(unsigned subleaf, int reg, int bit) {
   if (__get_cpuid_count(7, subleaf, &regs[0], &regs[1], &regs[2], &regs[3]) == 0) return false;
   return HasAvx512() && ((regs[reg] >> bit) & 1u) != 0;
 }
-bool HasAvx512Fp16() {
-  return HasLeaf7(0, 3, 23);
-}
-bool HasAvx512Bf16() {
-  return HasLeaf7(1, 0, 5);
-}
-bool HasAvx512Vnni() {
-  return HasLeaf7(0, 2, 11);
-}
+bool HasAvx512Fp16() { return HasLeaf7(0, 3, 23); }
+bool HasAvx512Bf16() { return HasLeaf7(1, 0, 5); }
+bool HasAvx512Vnni() { return HasLeaf7(0, 2, 11); }
 
 constexpr uint32_t kOneF32 = std::bit_cast<uint32_t>(1.0f);
 constexpr uint32_t kOneF16x2 = 0x3c003c00;

@@ -19,7 +19,8 @@ uint16_t LoadU16(const std::byte* p) {
 
 void StoreU16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
 
-// The bits [shift, shift + count) of a byte that belong to a value; the two directions of one layout.
+// The bits [shift, shift + count) of a byte that belong to a value; the two directions of one
+// layout.
 struct Reader {
   const std::byte* bytes;
   // `value` |= bits of byte `at`, moved up to `to`.

@@ -1,10 +1,10 @@
-// What: the fields of a block of a quantised type, apart from how the source packs their bits: codes,
-//   the block's scale and minimum, the small integers of sub-blocks; and what they mean.
+// What: the fields of a block of a quantised type, apart from how the source packs their bits:
+//   codes, the block's scale and minimum, the small integers of sub-blocks; and what they mean.
 // Not here: whole rows, choosing codes (block_quant.h), packed kernel layouts (kernels/).
 // Threads: pure functions.
-// Invariants: a value is scale * (code - bias), or scale * table[code], plus the minimum where there
-//   is one; scale and minimum belong to `columns_per_scale` values and are made in f32, each operation
-//   rounded once:
+// Invariants: a value is scale * (code - bias), or scale * table[code], plus the minimum where
+//   there is one; scale and minimum belong to `columns_per_scale` values and are made in f32, each
+//   operation rounded once:
 //     kHalf                 scale = d (f16)
 //     kHalfAndMinimum       scale = d, minimum = m (f16)
 //     kProduct              scale = d * scales[i]

@@ -31,11 +31,11 @@ void DequantizeRow(DType dtype, const std::byte* src, int64_t n, float* out);
 
 // Rounds `n` values to the nearest codes of scales chosen per block. Q4_0 and Q5_0 map the value of
 // largest magnitude to the lowest code, Q4_1 and Q5_1 the least value to 0 and the largest to the
-// highest code, Q8_0 the largest magnitude to +-127, MXFP4 takes the exponent of the largest magnitude;
-// halves round up (Q8_0: away from zero), and codes are chosen for the f32 scale, which is then stored
-// as f16. The other types search the scale of least squared error, and choose codes for the scale as
-// it is stored. A scale beyond f16 becomes infinite; what a block with an infinity or a NaN decodes to
-// is unspecified. `n` must be a multiple of the block.
+// highest code, Q8_0 the largest magnitude to +-127, MXFP4 takes the exponent of the largest
+// magnitude; halves round up (Q8_0: away from zero), and codes are chosen for the f32 scale, which
+// is then stored as f16. The other types search the scale of least squared error, and choose codes
+// for the scale as it is stored. A scale beyond f16 becomes infinite; what a block with an infinity
+// or a NaN decodes to is unspecified. `n` must be a multiple of the block.
 void QuantizeRow(DType dtype, const float* src, int64_t n, std::byte* out);
 
 }  // namespace tandem

@@ -238,7 +238,8 @@ double RelativeError(DType dtype) {
   return std::sqrt(error / size);
 }
 
-// Of the reference quantisers, on a row of the same distribution: PyPI libgguf 0.2.2, 131,072 values.
+// Of the reference quantisers, on a row of the same distribution: PyPI libgguf 0.2.2, 131,072
+// values.
 TEST(BlockQuant, ErrorsAreNoLargerThanTheReferences) {
   constexpr std::pair<DType, double> kReference[] = {
       {DType::kQ4_0, 0.08452}, {DType::kQ4_1, 0.07718},   {DType::kQ5_0, 0.04208},

@@ -5,9 +5,9 @@
     VENV/bin/python src/tensor/block_quant_vectors.py
 
 Decoding: three random blocks per type and one for each remarkable scale (f16: zero, negative zero,
-smallest subnormal, largest finite, infinite, NaN; MXFP4: exponents). Of blocks of 256 only a checksum of
-the values is kept. Encoding: a row of five blocks, of which one is constant, one all zero, and one tiny,
-against the package's quantiser, for the types that it has one for.
+smallest subnormal, largest finite, infinite, NaN; MXFP4: exponents). Of blocks of 256 only a
+checksum of the values is kept. Encoding: a row of five blocks, of which one is constant, one all
+zero, and one tiny, against the package's quantiser, for the types that it has one for.
 """
 
 import importlib.metadata

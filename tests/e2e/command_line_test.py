@@ -280,9 +280,9 @@ class Chat(unittest.TestCase):
         self.assertEqual(chat.close(), 0)
 
     def test_ctrl_c_ends_a_single_answer(self):
-        process = subprocess.Popen([BINARY, "-m", SMOLLM2, "--max-tokens", "4000", "--temperature", "1",
-                                    "Write a very long story."], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        command = [BINARY, "-m", SMOLLM2, "--max-tokens", "4000", "--temperature", "1",
+                   "Write a very long story."]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.read(20)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)

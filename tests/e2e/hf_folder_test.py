@@ -14,7 +14,8 @@ import unittest
 
 BINARY = os.path.abspath(sys.argv[1])
 GOLDEN = os.path.abspath(sys.argv[2])
-FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+           12: "d"}
 NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
          "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
          "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
@@ -107,7 +108,8 @@ def write_tokenizer(metadata, folder):
     tokens = metadata["tokenizer.ggml.tokens"]
     if metadata["tokenizer.ggml.pre"] == "qwen2":
         normalizer = {"type": "NFC"}
-        first = {"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated", "invert": False}
+        first = {"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated",
+                 "invert": False}
         steps = [first, {**BYTE_LEVEL, "use_regex": False}]
     else:
         normalizer = None

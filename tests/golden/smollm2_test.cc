@@ -110,8 +110,8 @@ void Compare(std::span<const float> exact, std::span<const float> fast, size_t v
   }
 }
 
-// Measured 2026-11-30: mean 0.00051, p99 0.0031, top-1 99.2 % (docs/decisions/003). Frozen with room
-// for the next kernel's rounding, far inside what `fast` must keep (0.002, 0.02, 98 %).
+// Measured 2026-11-30: mean 0.00051, p99 0.0031, top-1 99.2 % (docs/decisions/003). Frozen with
+// room for the next kernel's rounding, far inside what `fast` must keep (0.002, 0.02, 98 %).
 TEST_F(SmolLm2, FastStaysCloseToExact) {
   const nlohmann::json golden = LoadJson("eval_text.json");
   const std::vector<TokenId> all = TokensOf(golden["ids"].get<std::vector<int32_t>>());

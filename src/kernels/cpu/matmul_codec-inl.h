@@ -1,5 +1,7 @@
-// What: how the packed bytes of each quantised type are read: codes as bytes, scales and minima as f32.
-// Not here: products (matmul_dot-inl.h, matmul_float-inl.h), the layout's definition (packed_matrix.h).
+// What: how the packed bytes of each quantised type are read: codes as bytes, scales and minima as
+//   f32.
+// Not here: products (matmul_dot-inl.h, matmul_float-inl.h), the layout's definition
+//   (packed_matrix.h).
 // Threads: pure functions.
 // Invariants: scales and minima have the bits of ScaleOf (tensor/block_fields.h).
 #pragma once

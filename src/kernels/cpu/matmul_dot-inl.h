@@ -22,14 +22,15 @@ namespace tandem::TANDEM_ISA {
 // to 200 ns under load at the 20 to 40 GB/s of one thread.
 inline constexpr int kPrefetchBytes = 8192;
 
-// Activations of one block of columns for kRows rows, in the order the inner loop reads them. Parts are
-// the columns that share a scale of the weights: 32, or 16.
+// Activations of one block of columns for kRows rows, in the order the inner loop reads them. Parts
+// are the columns that share a scale of the weights: 32, or 16.
 template <int kRows, int kParts>
 struct CodePanel {
   int8_t codes[kRows][kActivationBlock];
   float scale[kRows];
   int32_t init[kParts][kRows];  // where the integer sum starts: undoes the weights' unsigned form
-  float offset[kParts][kRows];  // scale * sum of codes: what the weights' minimum is multiplied with
+  float offset[kParts]
+              [kRows];  // scale * sum of codes: what the weights' minimum is multiplied with
   bool refined;         // in any of the rows: then the FinePanel counts, for all of them
 };
 // The fine codes of the same rows, zeros where a row's block is not refined: adding nothing to 256
@@ -117,8 +118,7 @@ TANDEM_INLINE Vf AddPart(const BlockCodes& codes, const BlockScales<C::kParts>& 
                          const CodePanel<kRows, C::kParts>& panel,
                          const FinePanel<kRows, C::kParts>& fine, int m, Vf acc) {
   constexpr int kWords = 8 / C::kParts;
-  const Vi dot =
-      DotBlock<C::kMaxCode, p * kWords, kWords>(codes, panel.codes[m], panel.init[p][m]);
+  const Vi dot = DotBlock<C::kMaxCode, p * kWords, kWords>(codes, panel.codes[m], panel.init[p][m]);
   if (panel.refined) {
     const Vi rest =
         DotBlock<C::kMaxCode, p * kWords, kWords>(codes, fine.codes[m], fine.init[p][m]);
@@ -130,9 +130,9 @@ TANDEM_INLINE Vf AddPart(const BlockCodes& codes, const BlockScales<C::kParts>& 
   return acc;
 }
 
-// Adds num_blocks blocks of kGroups neighbouring groups to their sums, [kGroups][kRows][lane]. Fetches
-// ahead, at the end from the same blocks of the next kGroups groups where `more` says that they will
-// be wanted.
+// Adds num_blocks blocks of kGroups neighbouring groups to their sums, [kGroups][kRows][lane].
+// Fetches ahead, at the end from the same blocks of the next kGroups groups where `more` says that
+// they will be wanted.
 template <typename C, int kRows, int kGroups>
 TANDEM_INLINE void DotGroups(const std::byte* group, int64_t group_bytes, int32_t row_blocks,
                              int32_t first_block, int32_t num_blocks, bool more,
@@ -197,14 +197,14 @@ inline void DotTile(const PackedMatrix& w, const std::byte* group, int32_t num_g
     int32_t g = 0;
     if constexpr (kRows == 1) {
       for (; g + kRowGroups <= num_groups; g += kRowGroups) {
-        DotGroups<C, kRows, kRowGroups>(group + g * group_bytes, group_bytes, row_blocks, b,
-                                            blocks, g + 2 * kRowGroups <= num_groups, panel, fine,
-                                            sums + g * kRows * kLanes);
+        DotGroups<C, kRows, kRowGroups>(group + g * group_bytes, group_bytes, row_blocks, b, blocks,
+                                        g + 2 * kRowGroups <= num_groups, panel, fine,
+                                        sums + g * kRows * kLanes);
       }
     }
     for (; g < num_groups; ++g) {
       DotGroups<C, kRows, 1>(group + g * group_bytes, group_bytes, row_blocks, b, blocks,
-                                 g + 1 < num_groups, panel, fine, sums + g * kRows * kLanes);
+                             g + 1 < num_groups, panel, fine, sums + g * kRows * kLanes);
     }
   }
 }

@@ -65,16 +65,14 @@ inline const float* DequantizeColumns(const PackedMatrix& w, const std::byte* gr
                                       int32_t count, float* buffer) {
   const auto* halves = AsHalf(group) + int64_t{begin} * kLanes;
   switch (w.dtype) {
-    case DType::kF32:
-      return reinterpret_cast<const float*>(group) + int64_t{begin} * kLanes;
+    case DType::kF32: return reinterpret_cast<const float*>(group) + int64_t{begin} * kLanes;
     case DType::kF16:
       for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, Load(halves + i * kLanes));
       break;
     case DType::kBF16:
       for (int32_t i = 0; i < count; ++i) Store(buffer + i * kLanes, LoadBf16(halves + i * kLanes));
       break;
-    default:
-      WithCodec(w.dtype, BlockDequantizer{w, group, begin / kActivationBlock, buffer});
+    default: WithCodec(w.dtype, BlockDequantizer{w, group, begin / kActivationBlock, buffer});
   }
   return buffer;
 }

@@ -96,7 +96,8 @@ inline void DotWideTile(const std::byte* const* codes_of, const std::byte* const
 template <typename C, int kGroups>
 inline void DotWideGroups(const PackedMatrix& w, const std::byte* group, int32_t first_block,
                           int32_t num_blocks, const CodePanel<kWideRows, C::kParts>* panels,
-                          const FinePanel<kWideRows, C::kParts>* fines, int64_t tiles, float* sums) {
+                          const FinePanel<kWideRows, C::kParts>* fines, int64_t tiles,
+                          float* sums) {
   const int64_t group_bytes = PackedGroupBytes(w.dtype, w.cols);
   const int32_t row_blocks = w.cols / kActivationBlock;
   const int64_t tile_sums = kWideRows * kLanes;
@@ -117,7 +118,7 @@ inline void DotWideGroups(const PackedMatrix& w, const std::byte* group, int32_t
   }
   for (int64_t t = 0; t < tiles; ++t) {
     DotWideTile<C, kGroups>(codes, scales, first_block, num_blocks, panels + t * kWideBlocks,
-                                fines + t * kWideBlocks, sums + t * tile_sums, tiles * tile_sums);
+                            fines + t * kWideBlocks, sums + t * tile_sums, tiles * tile_sums);
   }
 }
 
@@ -136,16 +137,16 @@ inline void DotWide(const PackedMatrix& w, const std::byte* group, int32_t num_g
     const int32_t blocks = row_blocks - b < kWideBlocks ? row_blocks - b : kWideBlocks;
     for (int64_t t = 0; t < tiles; ++t) {
       FillPanel<C, kWideRows>(x.q8, w.cols, first_row + t * kWideRows, b, blocks,
-                                  panels + t * kWideBlocks, fines + t * kWideBlocks);
+                              panels + t * kWideBlocks, fines + t * kWideBlocks);
     }
     int32_t g = 0;
     for (; g + kWideGroups <= num_groups; g += kWideGroups) {
       DotWideGroups<C, kWideGroups>(w, group + g * group_bytes, b, blocks, panels, fines, tiles,
-                                        sums + g * group_sums);
+                                    sums + g * group_sums);
     }
     for (; g < num_groups; ++g) {
       DotWideGroups<C, 1>(w, group + g * group_bytes, b, blocks, panels, fines, tiles,
-                              sums + g * group_sums);
+                          sums + g * group_sums);
     }
   }
 }

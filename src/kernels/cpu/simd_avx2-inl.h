@@ -165,9 +165,7 @@ TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
 }
 
 // Columns 4j .. 4j + 3 of each lane.
-TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
-  return {c.lo[j], c.hi[j]};
-}
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) { return {c.lo[j], c.hi[j]}; }
 TANDEM_INLINE void SetWord(BlockCodes* c, int j, Vi word) {
   c->lo[j] = word.lo;
   c->hi[j] = word.hi;
@@ -212,8 +210,8 @@ TANDEM_INLINE __m256i DotBytes(const __m256i* codes, const int8_t* x) {
   }
   return sum;
 }
-// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below 64,
-// or 255 with init = -128 * sum(x).
+// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below
+// 64, or 255 with init = -128 * sum(x).
 template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   if constexpr (kMaxCode == 255) {

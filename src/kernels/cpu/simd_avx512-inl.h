@@ -91,12 +91,8 @@ TANDEM_INLINE Vi LoadInts(const void* p) { return _mm512_loadu_si512(p); }
 TANDEM_INLINE __m128i Load16Bytes(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
-TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) {
-  return _mm512_cvtepu8_epi32(Load16Bytes(p));
-}
-TANDEM_INLINE Vi LoadSigned(const int8_t* p) {
-  return _mm512_cvtepi8_epi32(Load16Bytes(p));
-}
+TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) { return _mm512_cvtepu8_epi32(Load16Bytes(p)); }
+TANDEM_INLINE Vi LoadSigned(const int8_t* p) { return _mm512_cvtepi8_epi32(Load16Bytes(p)); }
 // Each byte of `indices`, all 0 .. 15, becomes the table's.
 TANDEM_INLINE Vi Lookup(const uint8_t* table, Vi indices) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(Load16Bytes(table)), indices);
@@ -136,12 +132,8 @@ TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   return c;
 }
 // Columns 4j .. 4j + 3 of each lane.
-TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
-  return c.v[j];
-}
-TANDEM_INLINE void SetWord(BlockCodes* c, int j, Vi word) {
-  c->v[j] = word;
-}
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) { return c.v[j]; }
+TANDEM_INLINE void SetWord(BlockCodes* c, int j, Vi word) { c->v[j] = word; }
 // init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact.
 template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {

@@ -98,12 +98,8 @@ TANDEM_INLINE Vi LoadInts(const void* p) {
   std::memcpy(out.x, p, sizeof(out.x));
   return out;
 }
-TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) {
-  TANDEM_LANES(Vi, p[i]);
-}
-TANDEM_INLINE Vi LoadSigned(const int8_t* p) {
-  TANDEM_LANES(Vi, p[i]);
-}
+TANDEM_INLINE Vi LoadUnsigned(const uint8_t* p) { TANDEM_LANES(Vi, p[i]); }
+TANDEM_INLINE Vi LoadSigned(const int8_t* p) { TANDEM_LANES(Vi, p[i]); }
 #undef TANDEM_LANES
 // Each byte of `indices`, all 0 .. 15, becomes the table's.
 TANDEM_INLINE Vi Lookup(const uint8_t* table, Vi indices) {
@@ -147,14 +143,12 @@ TANDEM_INLINE BlockCodes LoadBytes(const std::byte* p) {
   return c;
 }
 // Columns 4j .. 4j + 3 of each lane.
-TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) {
-  return LoadInts(c.v + j * 64);
-}
+TANDEM_INLINE Vi WordOf(const BlockCodes& c, int j) { return LoadInts(c.v + j * 64); }
 TANDEM_INLINE void SetWord(BlockCodes* c, int j, const Vi& word) {
   std::memcpy(c->v + j * 64, word.x, sizeof(word.x));
 }
-// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below 64,
-// or 255 with init = -128 * sum(x).
+// init + sum of codes * x over the kWords * 4 columns from 4 * kFirst on, exact. kMaxCode: below
+// 64, or 255 with init = -128 * sum(x).
 template <int kMaxCode, int kFirst = 0, int kWords = 8>
 TANDEM_INLINE Vi DotBlock(const BlockCodes& c, const int8_t* x, int32_t init) {
   Vi sum = Set1(init);
