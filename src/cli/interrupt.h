@@ -1,17 +1,20 @@
 // What: Ctrl-C and termination requests as a counter that a waiting loop can look at.
 // Not here: what they mean to a command.
-// Threads: the handler runs on any thread; Count from any.
+// Threads: constructed on the thread whose waiting a signal shall interrupt, which must outlive it;
+//   Count from any.
 #pragma once
 
 #include <cstdint>
 
 namespace tandem {
 
-// While one exists, SIGINT and SIGTERM are counted instead of ending the process. System calls that
+// While one exists, SIGINT (and SIGTERM) are counted instead of ending the process. System calls that
 // wait are interrupted. At most one at a time.
 class InterruptCounter {
  public:
-  InterruptCounter();
+  // kInterrupt: Ctrl-C only; a termination request ends the process as usual.
+  enum class Signals { kInterrupt, kInterruptAndTerminate };
+  explicit InterruptCounter(Signals signals = Signals::kInterruptAndTerminate);
   ~InterruptCounter();
   InterruptCounter(const InterruptCounter&) = delete;
   InterruptCounter& operator=(const InterruptCounter&) = delete;

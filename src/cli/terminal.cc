@@ -253,7 +253,8 @@ int RunTerminal(const Options& options) {
     if (!created.ok()) return Fail(created.status());
     runtime = std::move(*created);
   }
-  const InterruptCounter interrupts;  // from here on; Ctrl-C while loading ends the process
+  // From here on: Ctrl-C while loading ends the process.
+  const InterruptCounter interrupts(InterruptCounter::Signals::kInterrupt);
   if (isatty(STDERR_FILENO) != 0) {
     fmt::print(stderr, "{}\n", runtime->memory().ToText());
   }
