@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-// While one exists, SIGINT (and SIGTERM) are counted instead of ending the process. System calls that
-// wait are interrupted. At most one at a time.
+// While one exists, SIGINT (and SIGTERM) are counted instead of ending the process. System calls
+// that wait are interrupted. At most one at a time.
 class InterruptCounter {
  public:
   // kInterrupt: Ctrl-C only; a termination request ends the process as usual.
