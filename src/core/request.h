@@ -24,6 +24,11 @@ struct Request {
   std::vector<TokenId>
       stop_tokens;  // generation ends after any of these; it is not part of the output
   SamplingParams sampling;
+  uint32_t sample_index = 0;  // tells requests apart that are samples of one prompt and seed
+  std::vector<LogitBias> logit_bias;  // each token at most once
+  // Log probabilities of the prompt's own tokens but the first, in the shape that
+  // sampling.top_logprobs gives, which must not be below 0.
+  bool prompt_logprobs = false;
   TimeNs arrival = 0;  // times of the request count from here
 };
 
@@ -48,6 +53,11 @@ struct RequestTimes {
 struct RequestOutput {
   RequestId id;
   std::vector<TokenId> tokens;
+  // For each of `tokens` 1 + top_logprobs entries: the token itself, then the likeliest tokens in
+  // falling order. Empty when none were asked for.
+  std::vector<TokenLogprob> logprobs;
+  // The same for prompt tokens 1, 2, ... in their order: what has been run since the last output.
+  std::vector<TokenLogprob> prompt_logprobs;
   std::optional<FinishReason> finish;  // set once, in the last output
   Status status;                       // not ok only with kFailed
   int32_t prompt_tokens = 0;

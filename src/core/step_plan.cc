@@ -38,6 +38,7 @@ std::string StepPlan::ToText() const {
   for (const PlanRow& r : rows) {
     fmt::format_to(to, "row slot={} pos={} n={}", r.slot, r.position, r.num_tokens);
     if (r.token_is_output()) fmt::format_to(to, " from={}:{}", r.from_step, r.from_row);
+    if (r.score > 0) fmt::format_to(to, " score={}", r.score);
     fmt::format_to(to, "{}\n", r.sample ? " sample" : "");
   }
   return out;

@@ -9,6 +9,7 @@
 // Based on: iteration-level scheduling (Orca, OSDI'22); deltas as in persistent-batch executors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,12 +21,19 @@
 
 namespace tandem {
 
-// A sequence takes an empty slot. Its tokens and block tables start empty.
+// A sequence takes an empty slot. Its block tables start empty.
 struct SlotJoin {
   SlotId slot;
   RequestId request;
   uint32_t sample_index = 0;  // tells the samples of one request apart
   SamplingParams sampling;
+  std::vector<LogitBias> logit_bias;
+  std::vector<TokenId> stop_tokens;  // given only with sampling.min_tokens > 0
+  int32_t prompt_tokens = 0;         // of the known tokens, those that are not outputs
+  // Positions whose state the blocks of this slot hold already; they are run by no row. Their
+  // tokens are plan.tokens[restored_begin, + num_restored).
+  int32_t restored_begin = 0;
+  int32_t num_restored = 0;
 };
 
 // Appends one physical block to a slot's table of one state group.
@@ -55,10 +63,16 @@ struct PlanRow {
   int32_t from_row = 0;
   bool sample = false;        // choose a token after the last position
   int32_t return_logits = 0;  // logits of this many last positions come back in the result
+  // The log probability of the known token behind each of this many positions comes back: the last
+  // ones of the row, or with `sample` the last ones before the one that is sampled. Without `sample`
+  // the token behind the row is `next_token`. Not together with return_logits, and only for slots
+  // whose sampling wants log probabilities.
+  int32_t score = 0;
+  TokenId next_token;
 
   bool token_is_output() const { return tokens_begin < 0; }
   // Positions of this row whose logits must be computed.
-  int32_t num_logits() const { return return_logits > 0 ? return_logits : (sample ? 1 : 0); }
+  int32_t num_logits() const { return std::max(return_logits, score + (sample ? 1 : 0)); }
 };
 
 struct StepPlan {
@@ -83,6 +97,11 @@ struct StepResult {
     SlotId slot;
     bool sampled = false;
     TokenId token;  // when sampled
+    // Positions with log probabilities: PlanRow::score known tokens, then the sampled one if its
+    // slot wants them. Each has 1 + top_logprobs entries: the token itself, then the likeliest
+    // tokens in falling order.
+    int32_t logprobs_begin = 0;  // into StepResult::logprobs
+    int32_t num_logprobs = 0;    // entries, not positions
   };
   StepId step;
   Status status;       // not ok: no row of this step has a result
@@ -90,6 +109,7 @@ struct StepResult {
   TimeNs finished = 0;
   std::vector<Row> rows;      // as the plan's rows
   std::vector<float> logits;  // [sum of return_logits, vocab_size], in row order
+  std::vector<TokenLogprob> logprobs;
 };
 
 }  // namespace tandem

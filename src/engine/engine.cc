@@ -61,24 +61,29 @@ Status Engine::HandleResult(const StepResult& result) {
   counters_.last_step_finished = now_;
   counters_.prompt_tokens += outcome.prefill_tokens;
   counters_.recomputed_tokens += outcome.recomputed_tokens;
-  for (const CommittedToken& c : outcome.tokens) CommitToken(c.sequence, c.token);
+  for (const CommittedRow& row : outcome.rows) CommitRow(row, result);
   for (SequenceIndex index : outcome.failed) {
     Emit(index, std::nullopt, FinishReason::kFailed, result.status);
   }
   return OkStatus();
 }
 
-void Engine::CommitToken(SequenceIndex index, TokenId token) {
-  const Sequence& s = scheduler_->sequence(index);
+void Engine::CommitRow(const CommittedRow& row, const StepResult& result) {
+  const auto entries = result.logprobs.begin() + row.logprobs_begin;
+  const auto of_token = entries + row.prompt_logprobs;
+  output_.prompt_logprobs.assign(entries, of_token);
+  if (!row.token) return Emit(row.sequence, std::nullopt, std::nullopt, OkStatus());
+  const Sequence& s = scheduler_->sequence(row.sequence);
   const std::vector<TokenId>& stops = s.request.stop_tokens;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    Emit(index, std::nullopt, FinishReason::kStop, OkStatus());
-    return;
+  if (std::find(stops.begin(), stops.end(), *row.token) != stops.end()) {
+    return Emit(row.sequence, std::nullopt, FinishReason::kStop, OkStatus());
   }
-  scheduler_->AppendToken(index, token, now_);
+  output_.logprobs.assign(of_token, of_token + row.token_logprobs);
+  scheduler_->AppendToken(row.sequence, *row.token, now_);
   ++counters_.generated_tokens;
   const bool full = s.outputs() >= s.outputs_max;
-  Emit(index, token, full ? std::optional(FinishReason::kLength) : std::nullopt, OkStatus());
+  Emit(row.sequence, row.token, full ? std::optional(FinishReason::kLength) : std::nullopt,
+       OkStatus());
 }
 
 void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
@@ -111,6 +116,8 @@ void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
     }
   }
   sink_->OnOutput(output_);
+  output_.logprobs.clear();
+  output_.prompt_logprobs.clear();
 }
 
 void Engine::Advance(TimeNs now) {

@@ -97,9 +97,9 @@ class Engine {
   Status HandleArrival(const Request& request);
   void HandleCancel(RequestId id);
   Status HandleResult(const StepResult& result);
-  void CommitToken(SequenceIndex index, TokenId token);
-  // Emits one output with `token` if there is one; with `finish` it is the last and the sequence
-  // ends.
+  void CommitRow(const CommittedRow& row, const StepResult& result);
+  // Emits one output with `token` if there is one, and with the log probabilities that output_
+  // holds; with `finish` it is the last and the sequence ends.
   void Emit(SequenceIndex index, std::optional<TokenId> token, std::optional<FinishReason> finish,
             const Status& status);
 

@@ -24,6 +24,42 @@ Status ValidateSampling(const SamplingParams& p) {
   if (!(p.top_p > 0 && p.top_p <= 1)) {
     return InvalidArgumentError("top_p is {}, must be above 0 and at most 1", p.top_p);
   }
+  if (!(p.min_p >= 0 && p.min_p <= 1)) {
+    return InvalidArgumentError("min_p is {}, must be from 0 to 1", p.min_p);
+  }
+  if (!std::isfinite(p.repetition_penalty) || p.repetition_penalty <= 0) {
+    return InvalidArgumentError("the repetition penalty is {}, must be above 0",
+                                p.repetition_penalty);
+  }
+  if (!std::isfinite(p.presence_penalty) || !std::isfinite(p.frequency_penalty)) {
+    return InvalidArgumentError("presence and frequency penalty are {} and {}, must be finite",
+                                p.presence_penalty, p.frequency_penalty);
+  }
+  if (p.min_tokens < 0) {
+    return InvalidArgumentError("the least tokens are {}, must be at least 0", p.min_tokens);
+  }
+  if (p.top_logprobs > kMaxTopLogprobs) {
+    return InvalidArgumentError("{} likeliest tokens, at most {} are allowed", p.top_logprobs,
+                                kMaxTopLogprobs);
+  }
+  return OkStatus();
+}
+
+Status ValidateLogitBias(const Request& request, int32_t vocab_size) {
+  if (request.logit_bias.size() > static_cast<size_t>(kMaxLogitBias)) {
+    return InvalidArgumentError("{} logit biases, at most {} are allowed",
+                                request.logit_bias.size(), kMaxLogitBias);
+  }
+  for (const LogitBias& entry : request.logit_bias) {
+    if (entry.token.value() < 0 || entry.token.value() >= vocab_size) {
+      return InvalidArgumentError(
+          "token {} of the logit bias is not one of the {} of the vocabulary", entry.token,
+          vocab_size);
+    }
+    if (!std::isfinite(entry.bias)) {
+      return InvalidArgumentError("the logit bias of token {} is not finite", entry.token);
+    }
+  }
   return OkStatus();
 }
 
@@ -55,7 +91,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, int32_t max_context_tokens)
   pending_leaves_.reserve(running);
   flights_.resize(static_cast<size_t>(StepsInFlight(config_)));
   for (Flight& flight : flights_) flight.rows.reserve(running);
-  outcome_.tokens.reserve(running);
+  outcome_.rows.reserve(running);
   outcome_.failed.reserve(running);
 }
 
@@ -70,6 +106,10 @@ Status Scheduler::Validate(const Request& request) const {
                                 request.stop_tokens.size(), kMaxStopTokens);
   }
   TANDEM_RETURN_IF_ERROR(ValidateSampling(request.sampling));
+  TANDEM_RETURN_IF_ERROR(ValidateLogitBias(request, config_.vocab_size));
+  if (request.prompt_logprobs && !request.sampling.wants_logprobs()) {
+    return InvalidArgumentError("log probabilities of the prompt need those of the answer");
+  }
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t output = request.max_output_tokens.value_or(1);
   if (prompt + output > max_context_tokens_) {
@@ -249,9 +289,20 @@ void Scheduler::AdmitFromQueue(TimeNs now, Draft* draft) {
     s.slot = slot_id;
     s.joined = true;
     s.tokens.reserve(static_cast<size_t>(tokens) + 1);
-    draft->plan->joins.push_back({slot_id, s.request.id, 0, s.request.sampling});
+    AddJoin(s, slot_id, draft->plan);
     PlanChunk(index, draft);
   }
+}
+
+void Scheduler::AddJoin(const Sequence& s, SlotId slot, StepPlan* plan) {
+  SlotJoin join{.slot = slot,
+                .request = s.request.id,
+                .sample_index = s.request.sample_index,
+                .sampling = s.request.sampling,
+                .logit_bias = s.request.logit_bias,
+                .prompt_tokens = s.prompt_tokens};
+  if (join.sampling.min_tokens > 0) join.stop_tokens = s.request.stop_tokens;
+  plan->joins.push_back(std::move(join));
 }
 
 void Scheduler::PlanChunk(SequenceIndex index, Draft* draft) {
@@ -293,8 +344,15 @@ void Scheduler::AddRow(SequenceIndex index, int32_t num_tokens, Draft* draft) {
   }
   ++s.rows_in_flight;
   draft->budget_left -= num_tokens;
-  draft->flight->rows.push_back(
-      {index, s.serial, s.slot, row.position, num_tokens, prefill, row.sample});
+  row.score = s.ScoresWanted(row.position, s.next_position);
+  if (row.score > 0) {
+    s.scored = s.next_position;
+    if (!row.sample) row.next_token = s.tokens[static_cast<size_t>(s.next_position)];
+  }
+  const SamplingParams& sampling = s.request.sampling;
+  const int32_t entries = sampling.wants_logprobs() ? 1 + sampling.top_logprobs : 0;
+  draft->flight->rows.push_back({index, s.serial, s.slot, row.position, num_tokens, prefill,
+                                 row.sample, row.score * entries, row.sample ? entries : 0});
   plan.rows.push_back(row);
 }
 
@@ -311,7 +369,7 @@ void Scheduler::Submitted(const StepPlan& plan) {
 const StepOutcome& Scheduler::Refused(const StepPlan& plan) {
   TANDEM_CHECK(planning_);
   planning_ = false;
-  outcome_.tokens.clear();
+  outcome_.rows.clear();
   outcome_.failed.clear();
   outcome_.prefill_tokens = 0;
   outcome_.recomputed_tokens = 0;
@@ -342,6 +400,13 @@ Status Scheduler::CheckResult(const StepResult& result) const {
         result.rows[i].sampled != flight.rows[i].sample) {
       return InternalError("result of step {}: row {} is not the plan's", result.step, i);
     }
+    const int64_t begin = result.rows[i].logprobs_begin;
+    const int64_t count = result.rows[i].num_logprobs;
+    if (count != flight.rows[i].prompt_logprobs + flight.rows[i].token_logprobs || begin < 0 ||
+        begin + count > static_cast<int64_t>(result.logprobs.size())) {
+      return InternalError("result of step {}: row {} has not the log probabilities asked for",
+                           result.step, i);
+    }
   }
   return OkStatus();
 }
@@ -349,7 +414,7 @@ Status Scheduler::CheckResult(const StepResult& result) const {
 const StepOutcome& Scheduler::Commit(const StepResult& result) {
   TANDEM_CHECK(!planning_);
   TANDEM_CHECK_GT(flights_count_, 0);
-  outcome_.tokens.clear();
+  outcome_.rows.clear();
   outcome_.failed.clear();
   outcome_.prefill_tokens = 0;
   outcome_.recomputed_tokens = 0;
@@ -379,7 +444,10 @@ void Scheduler::CommitRow(const FlightRow& row, const StepResult& result, size_t
   if (IsRunning(s->state)) {
     pools_.ReleasePassed(&slots_[static_cast<size_t>(s->slot.value())].blocks, end, result.step);
   }
-  if (row.sample) outcome_.tokens.push_back({row.sequence, result.rows[row_index].token});
+  if (!row.sample && row.prompt_logprobs == 0) return;
+  const StepResult::Row& got = result.rows[row_index];
+  outcome_.rows.push_back({row.sequence, row.sample ? std::optional(got.token) : std::nullopt,
+                           got.logprobs_begin, row.prompt_logprobs, row.token_logprobs});
 }
 
 Status Scheduler::CheckSequences() const {

@@ -36,18 +36,22 @@
 
 namespace tandem {
 
-// A token that a completed row chose for a sequence that still wants it.
-struct CommittedToken {
+// What a completed row has for a sequence that still wants it.
+struct CommittedRow {
   SequenceIndex sequence;
-  TokenId token;
+  std::optional<TokenId> token;  // chosen
+  // Entries of StepResult::logprobs: of prompt tokens, and behind them of the chosen token.
+  int32_t logprobs_begin = 0;
+  int32_t prompt_logprobs = 0;
+  int32_t token_logprobs = 0;
 };
 
 // What a completed step changed. Valid until the next call of Commit or Refused.
 struct StepOutcome {
-  std::vector<CommittedToken> tokens;  // in row order
-  std::vector<SequenceIndex> failed;   // sequences whose rows came to nothing, in row order
-  int64_t prefill_tokens = 0;          // run by prefill rows
-  int64_t recomputed_tokens = 0;       // of all tokens run, those that had been run before
+  std::vector<CommittedRow> rows;     // those with a token or log probabilities, in row order
+  std::vector<SequenceIndex> failed;  // sequences whose rows came to nothing, in row order
+  int64_t prefill_tokens = 0;         // run by prefill rows
+  int64_t recomputed_tokens = 0;      // of all tokens run, those that had been run before
 };
 
 class Scheduler {
@@ -92,7 +96,7 @@ class Scheduler {
   // Whether `result` is that of the oldest step in flight and has its rows. INTERNAL if not.
   Status CheckResult(const StepResult& result) const;
   // Takes the result of the oldest step in flight; requires CheckResult. The caller must
-  // AppendToken or End each sequence in `tokens`, and End each in `failed`.
+  // AppendToken or End each sequence with a token in `rows`, and End each in `failed`.
   const StepOutcome& Commit(const StepResult& result);
 
   int32_t running() const { return static_cast<int32_t>(running_.size()); }
@@ -116,6 +120,8 @@ class Scheduler {
     int32_t num_tokens = 0;
     bool prefill = false;
     bool sample = false;
+    int32_t prompt_logprobs = 0;  // entries
+    int32_t token_logprobs = 0;
   };
   struct Flight {
     StepId step;
@@ -135,6 +141,7 @@ class Scheduler {
   void PlanDecodes(Draft* draft);
   void PlanPrefills(Draft* draft);
   void AdmitFromQueue(TimeNs now, Draft* draft);
+  static void AddJoin(const Sequence& sequence, SlotId slot, StepPlan* plan);
   void PlanChunk(SequenceIndex index, Draft* draft);
   void AddRow(SequenceIndex index, int32_t num_tokens, Draft* draft);
   // Makes room for one more token, at the cost of later requests if need be.

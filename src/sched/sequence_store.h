@@ -9,6 +9,7 @@
 //   nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
@@ -38,6 +39,8 @@ struct Sequence {
   // (preemption does not lower it).
   int32_t next_position = 0;
   int32_t computed = 0;
+  // Prompt positions below it need no (further) log probability of their successor.
+  int32_t scored = 0;
   int32_t rows_in_flight = 0;
   int32_t samples_in_flight = 0;  // of these rows, those that choose a token
   StepId sampled_step;            // the last row that chooses a token
@@ -56,6 +59,11 @@ struct Sequence {
   // Tokens that are known or will be once the steps in flight are over.
   int32_t length() const { return known() + samples_in_flight; }
   bool has_limit() const { return request.max_output_tokens.has_value(); }
+  // Of the positions [begin, end), those whose successor's log probability is still to be reported.
+  int32_t ScoresWanted(int32_t begin, int32_t end) const {
+    if (!request.prompt_logprobs) return 0;
+    return std::max(0, std::min(end, prompt_tokens - 1) - std::max(begin, scored));
+  }
   // A token is left to run and its output is wanted.
   bool runnable() const {
     return next_position < length() && length() - prompt_tokens < outputs_max;
