@@ -29,9 +29,14 @@ std::string Utf8Assembler::Flush() { return ReplaceInvalidUtf8(std::exchange(pen
 std::string IncrementalDetokenizer::Append(TokenId token, bool skip_special) {
   if (skip_special && tokenizer_->IsControl(token)) return {};
   std::string_view bytes = tokenizer_->TokenBytes(token);
-  if (at_start_ && !bytes.empty()) {
-    at_start_ = false;
-    if (tokenizer_->strips_first_space() && bytes.front() == ' ') bytes.remove_prefix(1);
+  if (bytes.empty() || !std::exchange(at_start_, false)) return assembler_.Append(bytes);
+  if (tokenizer_->first_space() == FirstSpace::kDropAll) {
+    std::string dense(bytes);
+    std::erase(dense, ' ');
+    return assembler_.Append(dense);
+  }
+  if (tokenizer_->first_space() == FirstSpace::kDropOne && bytes.front() == ' ') {
+    bytes.remove_prefix(1);
   }
   return assembler_.Append(bytes);
 }

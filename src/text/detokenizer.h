@@ -4,8 +4,8 @@
 // Invariants: the concatenation of all returned texts equals decoding all the tokens' bytes at once
 //   with damaged sequences replaced by U+FFFD (ReplaceInvalidUtf8), however the tokens cut the
 //   characters.
-//   A vocabulary that puts a blank before its text (Tokenizer::strips_first_space) has that one
-//   taken off.
+//   A vocabulary that puts a blank before its text has that one taken off
+//   (Tokenizer::first_space).
 // Cost: holds back at most 3 bytes.
 #pragma once
 

@@ -1,6 +1,8 @@
 #include "text/hf_pipeline.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 namespace tandem {
 namespace {
@@ -38,11 +40,16 @@ Status NotSupported(const char* what, const json& step) {
                             QuoteText(step.dump()));
 }
 
-// A step, or the steps of a Sequence (`list` names its key).
+// A step, or the steps of a Sequence (`list` names its key), which may hold more of those.
 std::vector<json> StepsOf(const json& step, const char* list) {
   if (step.is_null()) return {};
   if (!Is(step, "Sequence") || !At(step, list).is_array()) return {step};
-  return At(step, list).get<std::vector<json>>();
+  std::vector<json> steps;
+  for (const json& inner : At(step, list)) {
+    const std::vector<json> more = StepsOf(inner, list);
+    steps.insert(steps.end(), more.begin(), more.end());
+  }
+  return steps;
 }
 
 // ByteLevel without a blank of its own, with or without GPT-2's expression.
@@ -59,9 +66,12 @@ std::optional<std::string_view> PreOf(const std::vector<json>& steps) {
       IsByteLevel(steps[1], true)) {
     return "smollm";
   }
-  const bool splits = Is(steps[0], "Split") && At(steps[0], "behavior") == "Isolated" &&
-                      IsFalse(steps[0], "invert") && IsByteLevel(steps[1], false);
-  if (!splits) return std::nullopt;
+  // Every character belongs to some match of the known expressions: to keep only the matches is the
+  // same.
+  const json& behavior = At(steps[0], "behavior");
+  const bool isolates = (behavior == "Isolated" && IsFalse(steps[0], "invert")) ||
+                        (behavior == "Removed" && At(steps[0], "invert") == true);
+  if (!Is(steps[0], "Split") || !isolates || !IsByteLevel(steps[1], false)) return std::nullopt;
   const json& expression = At(At(steps[0], "pattern"), "Regex");
   for (const KnownSplit& known : kKnownSplits) {
     if (expression == known.expression) return known.pre;
@@ -74,21 +84,89 @@ bool IsBlankReplacement(const json& step) {
          At(step, "content") == kBlank;
 }
 
-Status ReadSentencePiece(const json& root, Vocabulary& v) {
-  v.model = "llama";
-  const std::vector<json> steps = StepsOf(At(root, "normalizer"), "normalizers");
-  v.add_space_prefix =
-      steps.size() == 2 && Is(steps[0], "Prepend") && At(steps[0], "prepend") == kBlank;
-  const bool known = !steps.empty() && steps.size() == (v.add_space_prefix ? 2u : 1u) &&
-                     IsBlankReplacement(steps.back());
-  if (!known) return NotSupported("with byte_fallback, the normalizer", At(root, "normalizer"));
-  // After the replacement there is no blank that this could split at.
-  const json& pre = At(root, "pre_tokenizer");
-  const bool splits_at_blanks = Is(pre, "Split") && At(At(pre, "pattern"), "String") == " ";
-  if (!pre.is_null() && !splits_at_blanks) {
-    return NotSupported("with byte_fallback, the pre_tokenizer", pre);
+// The normaliser of a model over characters. `writes_blanks`: it turns them into U+2581.
+Status ReadCharacterNormalizer(const json& root, Vocabulary& v, bool* writes_blanks) {
+  for (const json& step : StepsOf(At(root, "normalizer"), "normalizers")) {
+    if (Is(step, "NFC")) {
+      v.normalize_nfc = true;
+    } else if (Is(step, "Prepend") && At(step, "prepend") == kBlank && !v.add_space_prefix) {
+      v.add_space_prefix = true;
+    } else if (IsBlankReplacement(step)) {
+      *writes_blanks = true;
+    } else {
+      return NotSupported("the normalizer", step);
+    }
   }
   return OkStatus();
+}
+
+// Metaspace, in its present and its older spelling.
+Result<Metaspace> ReadMetaspace(const json& step) {
+  const json& scheme = At(step, "prepend_scheme");
+  const json& split = At(step, "split");
+  const bool fits = At(step, "replacement") == kBlank && (split.is_null() || split.is_boolean());
+  Metaspace out;
+  out.split = split.is_boolean() ? split.get<bool>() : true;
+  if (fits && scheme == "never") {
+    out.prefix = Metaspace::Prefix::kNever;
+  } else if (fits && scheme == "first" && !IsFalse(step, "add_prefix_space")) {
+    out.prefix = Metaspace::Prefix::kFirst;
+  } else if (!fits || (!scheme.is_null() && scheme != "always") ||
+             IsFalse(step, "add_prefix_space")) {
+    return NotSupported("the pre_tokenizer", step);
+  }
+  return out;
+}
+
+Status ReadCharacterPreTokenizer(const json& root, bool writes_blanks, Vocabulary& v) {
+  for (const json& step : StepsOf(At(root, "pre_tokenizer"), "pretokenizers")) {
+    const bool at_blanks = Is(step, "Split") && At(At(step, "pattern"), "String") == " ";
+    if (Is(step, "Metaspace") && !v.metaspace && !writes_blanks && !v.add_space_prefix) {
+      TANDEM_ASSIGN_OR_RETURN(v.metaspace, ReadMetaspace(step));
+    } else if (!at_blanks || !writes_blanks) {  // no blank is left that this could split at
+      return NotSupported("the pre_tokenizer", step);
+    }
+  }
+  if (writes_blanks || v.metaspace) return OkStatus();
+  return NotSupported("without Metaspace or ByteLevel, the normalizer", At(root, "normalizer"));
+}
+
+// The decoder of a model over characters: how text is put together.
+Status ReadCharacterDecoder(const json& root, bool byte_fallback, Vocabulary& v) {
+  const json& decoder = At(root, "decoder");
+  v.first_space = FirstSpace::kKeep;
+  bool blanks = false;
+  bool bytes = false;
+  bool fused = false;
+  for (const json& step : StepsOf(decoder, "decoders")) {
+    const json& content = At(step, "content");
+    if (Is(step, "Replace") && At(At(step, "pattern"), "String") == kBlank && content == " ") {
+      blanks = true;
+    } else if (Is(step, "Metaspace") && !blanks && !fused) {
+      TANDEM_ASSIGN_OR_RETURN(const Metaspace metaspace, ReadMetaspace(step));
+      blanks = true;
+      if (metaspace.prefix != Metaspace::Prefix::kNever) v.first_space = FirstSpace::kDropAll;
+    } else if (Is(step, "ByteFallback") && !fused) {
+      bytes = true;
+    } else if (Is(step, "Fuse")) {
+      fused = true;
+    } else if (Is(step, "Strip") && fused && v.first_space == FirstSpace::kKeep && content == " " &&
+               At(step, "start") == 1 && At(step, "stop") == 0) {
+      v.first_space = FirstSpace::kDropOne;
+    } else {
+      return NotSupported("the decoder", step);
+    }
+  }
+  if (decoder.is_null() || (blanks && (bytes || !byte_fallback))) return OkStatus();
+  return NotSupported("the decoder", decoder);
+}
+
+Status ReadCharacterSteps(const json& root, bool byte_fallback, Vocabulary& v) {
+  v.model = "llama";
+  bool writes_blanks = false;
+  TANDEM_RETURN_IF_ERROR(ReadCharacterNormalizer(root, v, &writes_blanks));
+  TANDEM_RETURN_IF_ERROR(ReadCharacterPreTokenizer(root, writes_blanks, v));
+  return ReadCharacterDecoder(root, byte_fallback, v);
 }
 
 // What a TemplateProcessing puts around a single text.
@@ -129,16 +207,23 @@ std::string QuoteText(std::string_view text) {
 }
 
 Status ReadPipeline(const json& root, bool byte_fallback, Vocabulary& v) {
-  if (byte_fallback) return ReadSentencePiece(root, v);
+  const std::vector<json> pre_steps = StepsOf(At(root, "pre_tokenizer"), "pretokenizers");
+  const bool byte_level = std::any_of(pre_steps.begin(), pre_steps.end(),
+                                      [](const json& step) { return Is(step, "ByteLevel"); });
+  if (!byte_level) return ReadCharacterSteps(root, byte_fallback, v);
   v.model = "gpt2";
-  const std::vector<json> normalizers = StepsOf(At(root, "normalizer"), "normalizers");
-  if (normalizers.size() > 1 || (normalizers.size() == 1 && !Is(normalizers[0], "NFC"))) {
-    return NotSupported("the normalizer", At(root, "normalizer"));
+  if (byte_fallback)
+    return UnimplementedError("model.byte_fallback with ByteLevel is not supported");
+  for (const json& step : StepsOf(At(root, "normalizer"), "normalizers")) {
+    if (!Is(step, "NFC")) return NotSupported("the normalizer", step);
+    v.normalize_nfc = true;
   }
-  v.normalize_nfc = !normalizers.empty();
-  const auto pre = PreOf(StepsOf(At(root, "pre_tokenizer"), "pretokenizers"));
+  const auto pre = PreOf(pre_steps);
   if (!pre) return NotSupported("the pre_tokenizer", At(root, "pre_tokenizer"));
   v.pre = *pre;
+  for (const json& step : StepsOf(At(root, "decoder"), "decoders")) {
+    if (!Is(step, "ByteLevel")) return NotSupported("the decoder", step);
+  }
   return OkStatus();
 }
 

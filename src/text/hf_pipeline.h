@@ -1,4 +1,5 @@
-// What: the steps around the model in a tokenizer.json (normalizer, pre_tokenizer, post_processor),
+// What: the steps around the model in a tokenizer.json (normalizer, pre_tokenizer, post_processor,
+//   decoder),
 //   recognised and written into a Vocabulary.
 // Not here: vocabulary and merges (hf_tokenizer.cc, the only user). Included by .cc files only.
 // Threads: pure functions.
@@ -13,7 +14,7 @@
 
 namespace tandem {
 
-// Sets model, pre, normalize_nfc and add_space_prefix from the root of a tokenizer.json.
+// Sets model, pre and all that concerns normalisation and blanks from the root of a tokenizer.json.
 // UNIMPLEMENTED names a step that is not supported.
 Status ReadPipeline(const nlohmann::json& root, bool byte_fallback, Vocabulary& v);
 

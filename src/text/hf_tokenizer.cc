@@ -75,13 +75,14 @@ bool IsByteToken(const std::string& text) {
   return text.size() == 6 && text.starts_with("<0x") && text.back() == '>';
 }
 
-Status ReadModelVocab(const json& model, bool byte_level, TokenTable& table) {
+// `byte_fallback`: tokens written <0x0A> stand for bytes.
+Status ReadModelVocab(const json& model, bool byte_fallback, TokenTable& table) {
   const auto vocab = model.find("vocab");
   if (vocab == model.end() || !vocab->is_object()) {
     return InvalidArgumentError("model.vocab must be an object");
   }
   for (const auto& [text, id] : vocab->items()) {
-    const bool byte = !byte_level && IsByteToken(text);
+    const bool byte = byte_fallback && IsByteToken(text);
     TANDEM_RETURN_IF_ERROR(
         table.Add("model.vocab", text, id, byte ? TokenType::kByte : TokenType::kNormal));
   }
@@ -133,7 +134,8 @@ Result<bool> Flag(const json& object, const char* key, bool fallback) {
   return it->get<bool>();
 }
 
-Status ReadAddedTokens(const json& root, bool normalizes, TokenTable& table) {
+Status ReadAddedTokens(const json& root, const json& model, TokenTable& table,
+                       std::vector<LiteralRule>& rules) {
   const auto added = root.find("added_tokens");
   if (added == root.end() || added->is_null()) return OkStatus();
   if (!added->is_array()) return InvalidArgumentError("added_tokens must be a list");
@@ -145,20 +147,17 @@ Status ReadAddedTokens(const json& root, bool normalizes, TokenTable& table) {
       return InvalidArgumentError("{} must have an id and a content", where);
     }
     const std::string text = token["content"].get<std::string>();
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      TANDEM_ASSIGN_OR_RETURN(const bool set, Flag(token, key, false));
-      if (set) {
-        return UnimplementedError("{} {}: {} is not supported", where, QuoteText(text), key);
-      }
-    }
     TANDEM_ASSIGN_OR_RETURN(const bool special, Flag(token, "special", false));
-    TANDEM_ASSIGN_OR_RETURN(const bool normalized, Flag(token, "normalized", !special));
-    if (normalized && normalizes) {
-      return UnimplementedError("{} {}: to be found in normalised text is not supported", where,
-                                QuoteText(text));
-    }
     TANDEM_RETURN_IF_ERROR(table.Add(where, text, token["id"],
                                      special ? TokenType::kControl : TokenType::kUserDefined));
+    LiteralRule rule;
+    rule.token = TokenId(token["id"].get<int32_t>());
+    TANDEM_ASSIGN_OR_RETURN(rule.single_word, Flag(token, "single_word", false));
+    TANDEM_ASSIGN_OR_RETURN(rule.lstrip, Flag(token, "lstrip", false));
+    TANDEM_ASSIGN_OR_RETURN(rule.rstrip, Flag(token, "rstrip", false));
+    TANDEM_ASSIGN_OR_RETURN(rule.normalized, Flag(token, "normalized", !special));
+    rule.in_model = !special && model["vocab"].contains(text);
+    rules.push_back(rule);
   }
   return OkStatus();
 }
@@ -176,18 +175,16 @@ Status ReadUnknown(const json& model, Vocabulary& v) {
     v.unknown = FindToken(v, unknown->get_ref<const std::string&>());
     if (!v.unknown) return InvalidArgumentError("model.unk_token is not a token");
   }
-  const bool byte_level = v.model == "gpt2";
-  if (byte_level && !v.unknown) return OkStatus();  // such bytes are dropped
+  TANDEM_ASSIGN_OR_RETURN(v.fuse_unknown, Flag(model, "fuse_unk", false));
+  if (v.model != "gpt2" || !v.unknown) return OkStatus();  // bytes without a token are dropped
   const TokenIndex index(v.tokens);
   for (int b = 0; b < 256; ++b) {
-    std::string byte = fmt::format("<0x{:02X}>", b);
-    if (byte_level) {
-      byte.clear();
-      AppendChar(byte, ByteToAlphabet(static_cast<uint8_t>(b)));
-    }
+    std::string byte;
+    AppendChar(byte, ByteToAlphabet(static_cast<uint8_t>(b)));
     if (!index.Find(byte)) {
-      return UnimplementedError("a vocabulary without a token for the byte {} is not supported{}",
-                                b, byte_level ? " with model.unk_token" : "");
+      return UnimplementedError(
+          "a vocabulary with model.unk_token, but without a token for the byte {} is not supported",
+          b);
     }
   }
   return OkStatus();
@@ -203,13 +200,9 @@ Result<Vocabulary> ReadTokenizer(const json& root) {
   TANDEM_ASSIGN_OR_RETURN(const bool byte_fallback, Flag(*model, "byte_fallback", false));
   TANDEM_ASSIGN_OR_RETURN(v.ignore_merges, Flag(*model, "ignore_merges", false));
   TANDEM_RETURN_IF_ERROR(ReadPipeline(root, byte_fallback, v));
-  if (byte_fallback && v.ignore_merges) {
-    return UnimplementedError("model.ignore_merges with byte_fallback is not supported");
-  }
   TokenTable table;
-  TANDEM_RETURN_IF_ERROR(ReadModelVocab(*model, v.model == "gpt2", table));
-  const bool normalizes = v.normalize_nfc || v.model == "llama";
-  TANDEM_RETURN_IF_ERROR(ReadAddedTokens(root, normalizes, table));
+  TANDEM_RETURN_IF_ERROR(ReadModelVocab(*model, byte_fallback, table));
+  TANDEM_RETURN_IF_ERROR(ReadAddedTokens(root, *model, table, v.literal_rules));
   TANDEM_RETURN_IF_ERROR(table.Fill(v));
   TANDEM_RETURN_IF_ERROR(ReadMerges(*model, v));
   TANDEM_RETURN_IF_ERROR(ReadUnknown(*model, v));

@@ -6,8 +6,9 @@
 //   approximated. Supported are BPE models in two forms:
 //   byte-level    pre-tokenisers of GPT-2, SmolLM2, Llama-3 and Qwen2/3, recognised by their known
 //                 expressions (pretokenizer.h); no normaliser or NFC
-//   SentencePiece byte_fallback, a blank written as U+2581 (Llama-2 with a blank put first, Gemma
-//                 without)
+//   characters    as SentencePiece cuts: a blank written as U+2581 by the normaliser (Llama-2, with
+//                 one put first; Gemma, without) or by Metaspace; NFC; byte_fallback; unk_token
+//   Added tokens may be single_word, lstrip, rstrip and normalized.
 // Cost: one pass over each text; memory of about six times tokenizer.json.
 // Based on: the format of Hugging Face's `tokenizers`.
 #pragma once

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "text/byte_level.h"
 #include "text/tokenizer.h"
@@ -115,13 +120,18 @@ TEST(HfTokenizer, SaysWhatIsWrongOrNotSupported) {
       {"/model/end_of_word_suffix", "\"</w>\"", StatusCode::kUnimplemented, "end_of_word_suffix"},
       {"/model/unk_token", "\"<nope>\"", StatusCode::kInvalidArgument, "unk_token"},
       {"/model/ignore_merges", "1", StatusCode::kInvalidArgument, "ignore_merges"},
-      {"/model/byte_fallback", "true", StatusCode::kUnimplemented, "the normalizer"},
+      {"/model/byte_fallback", "true", StatusCode::kUnimplemented, "byte_fallback with ByteLevel"},
+      {"/model/fuse_unk", "3", StatusCode::kInvalidArgument, "fuse_unk"},
       {"/added_tokens", "3", StatusCode::kInvalidArgument, "added_tokens"},
       {"/added_tokens/0", "3", StatusCode::kInvalidArgument, "added_tokens[0]"},
       {"/added_tokens/0/id", "5", StatusCode::kInvalidArgument, "same id 5"},
-      {"/added_tokens/0/lstrip", "true", StatusCode::kUnimplemented, "lstrip"},
-      {"/added_tokens/0/normalized", "true", StatusCode::kUnimplemented, "normalised text"},
+      {"/added_tokens/0/lstrip", "1", StatusCode::kInvalidArgument, "lstrip"},
+      {"/added_tokens/0/normalized", "[]", StatusCode::kInvalidArgument, "normalized"},
       {"/normalizer/type", "\"NFKC\"", StatusCode::kUnimplemented, "NFKC"},
+      {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Sequence",
+        "normalizers": [{"type": "Lowercase"}]}]})",
+       StatusCode::kUnimplemented, "Lowercase"},
+      {"/decoder", R"({"type": "WordPiece"})", StatusCode::kUnimplemented, "the decoder"},
       {"/pre_tokenizer/type", "\"Whitespace\"", StatusCode::kUnimplemented, "Whitespace"},
       {"/pre_tokenizer/add_prefix_space", "true", StatusCode::kUnimplemented, "add_prefix_space"},
       {"/pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "invert":
@@ -143,6 +153,65 @@ TEST(HfTokenizer, SaysWhatIsWrongOrNotSupported) {
   }
 }
 
+// A model over characters with Metaspace.
+json Characters() {
+  return json::parse(R"({
+    "added_tokens": [{"id": 5, "content": "<x>", "special": true, "normalized": false}],
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first",
+                      "split": false},
+    "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "?", "fuse_unk": true, "merges": [["\u2581", "a"]],
+              "vocab": {"?": 0, "\u2581": 1, "a": 2, "b": 3, "\u2581a": 4}}})");
+}
+
+TEST(HfTokenizer, ReadsAModelOverCharacters) {
+  const Result<Vocabulary> v = VocabularyFromHf({.tokenizer = Characters().dump()});
+  ASSERT_TRUE(v.ok()) << v.status().ToString();
+  EXPECT_EQ(v->model, "llama");
+  EXPECT_EQ(v->first_space, FirstSpace::kDropOne);
+  ASSERT_TRUE(v->metaspace);
+  EXPECT_EQ(v->metaspace->prefix, Metaspace::Prefix::kFirst);
+  EXPECT_FALSE(v->metaspace->split);
+  const auto tokenizer = Tokenizer::Create(*v);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  EXPECT_THAT((*tokenizer)->Encode("a zz<x>a", {.parse_special = true}),
+              ElementsAre(TokenId(4), TokenId(1), TokenId(0), TokenId(5), TokenId(2)));
+}
+
+TEST(HfTokenizer, RefusesStepsOverCharactersThatItDoesNotKnow) {
+  const std::pair<const char*, const char*> damages[] = {
+      {"/pre_tokenizer/prepend_scheme", "\"sometimes\""},
+      {"/pre_tokenizer/replacement", "\"_\""},
+      {"/pre_tokenizer/split", "3"},
+      {"/pre_tokenizer/add_prefix_space", "false"},
+      {"/pre_tokenizer", "null"},
+      {"/pre_tokenizer", R"({"type": "Digits", "individual_digits": true})"},
+      {"/normalizer", R"({"type": "Prepend", "prepend": "_"})"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": " "}, "content": "\u2581"})"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})"},
+      {"/decoder/decoders/0/content", "\"_\""},
+      {"/decoder/decoders/3/start", "2"},
+      {"/decoder/decoders", "[]"},
+      {"/decoder", R"({"type": "Metaspace", "replacement": "_"})"},
+      {"/model/type", "\"Unigram\""},
+  };
+  for (const auto& [pointer, value] : damages) {
+    json root = Characters();
+    root[json::json_pointer(pointer)] = json::parse(value);
+    const Status status = VocabularyFromHf({.tokenizer = root.dump()}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << pointer << " " << status.ToString();
+  }
+  json root = Characters();
+  root["decoder"]["decoders"].erase(1);
+  EXPECT_TRUE(VocabularyFromHf({.tokenizer = root.dump()}).ok());
+  root["model"]["byte_fallback"] = true;  // whose tokens would be shown as <0x0A>
+  EXPECT_EQ(VocabularyFromHf({.tokenizer = root.dump()}).status().code(),
+            StatusCode::kUnimplemented);
+}
+
 TEST(HfTokenizer, RefusesTextThatIsNoJson) {
   const std::string whole = Small().dump();
   const auto code = [](std::string_view text) {
@@ -155,6 +224,35 @@ TEST(HfTokenizer, RefusesTextThatIsNoJson) {
   EXPECT_EQ(code("{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}"), StatusCode::kDataLoss);
   EXPECT_EQ(code("[]"), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(std::string(5'000'000, '[')), StatusCode::kOutOfRange);
+}
+
+// Files from which the fuzz target starts (tests/corpus/make_text_seeds.py).
+TEST(HfTokenizer, DamagedFilesAreRefusedWithAMessage) {
+  const std::set<std::string> sound = {"bytes",        "characters",        "holes",
+                                       "metaspace",    "metaspace_decoder", "metaspace_old",
+                                       "with_configs", "normalizer_nested"};
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/corpus/hf_tokenizer_fuzz")) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(in), {}};
+    std::vector<std::string> parts = {""};
+    for (const char c : all) {
+      if (c == '\0') {
+        parts.emplace_back();
+      } else {
+        parts.back() += c;
+      }
+    }
+    parts.resize(4);
+    Result<Vocabulary> v = VocabularyFromHf({parts[0], parts[1], parts[2], parts[3]});
+    const Status status = v.ok() ? Tokenizer::Create(std::move(*v)).status() : v.status();
+    const std::string name = entry.path().filename();
+    EXPECT_EQ(status.ok(), sound.count(name) == 1) << name << " " << status.ToString();
+    EXPECT_TRUE(status.ok() || status.message().size() < 1000) << name;
+    ++files;
+  }
+  EXPECT_GE(files, 30);
 }
 
 TEST(HfTokenizer, ConfigFilesAreCheckedToo) {

@@ -73,6 +73,26 @@ bool IsTriviallyNfc(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
 }
 
+// Before any character below U+0300.
+size_t NfcBorderBefore(std::string_view text, size_t from, size_t pos) {
+  const auto is_border = [text](size_t at) {
+    const auto byte = static_cast<uint8_t>(text[at]);
+    return byte < 0x80 || (byte >= 0xC0 && byte < 0xCC);
+  };
+  if (pos == text.size()) return pos;
+  while (pos > from && !is_border(pos)) --pos;
+  return pos;
+}
+
+size_t NfcBorderAfter(std::string_view text, size_t pos) {
+  while (pos < text.size()) {
+    const DecodedChar c = DecodeChar(text, pos);
+    if (IsSimple(c.code)) break;
+    pos += c.size;
+  }
+  return pos;
+}
+
 std::string NormalizeNfc(std::string_view text) {
   if (IsTriviallyNfc(text)) return std::string(text);
   std::string out;

@@ -8,6 +8,7 @@
 //   quadratic time).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,12 @@ namespace tandem {
 
 // True only if `text` surely is in normal form C already (all its characters are below U+0300).
 bool IsTriviallyNfc(std::string_view text);
+
+// Positions where a text can be cut so that its parts are normalised apart from each other; all
+// require valid UTF-8. The last such position in [from, pos], `from` at worst:
+size_t NfcBorderBefore(std::string_view text, size_t from, size_t pos);
+// The first at or after `pos`.
+size_t NfcBorderAfter(std::string_view text, size_t pos);
 
 // Requires valid UTF-8.
 std::string NormalizeNfc(std::string_view text);

@@ -3,11 +3,34 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/unicode.h"
+
 namespace tandem {
+namespace {
+
+// The begin of the character that ends at `end`; requires valid UTF-8 and end > 0.
+size_t CharBegin(std::string_view text, size_t end) {
+  size_t begin = end - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin;
+}
+
+bool IsSpaceAt(std::string_view text, size_t pos) {
+  return ClassOf(DecodeChar(text, pos).code) == CharClass::kSpace;
+}
+
+bool StandsAlone(std::string_view text, size_t begin, size_t end) {
+  if (begin > 0 && IsWordChar(DecodeChar(text, CharBegin(text, begin)).code)) return false;
+  return end == text.size() || !IsWordChar(DecodeChar(text, end).code);
+}
+
+}  // namespace
 
 SpecialTokens::SpecialTokens(std::vector<Word> words) {
-  std::sort(words.begin(), words.end(),
-            [](const Word& a, const Word& b) { return a.text < b.text; });
+  std::stable_sort(words.begin(), words.end(),
+                   [](const Word& a, const Word& b) { return a.text < b.text; });
+  const auto same = [](const Word& a, const Word& b) { return a.text == b.text; };
+  words.erase(std::unique(words.begin(), words.end(), same), words.end());
   // Breadth first, so that a node's edges are appended together. Each entry is the range of sorted
   // words that share the node's prefix, and the prefix's length.
   struct Range {
@@ -18,8 +41,12 @@ SpecialTokens::SpecialTokens(std::vector<Word> words) {
   for (size_t n = 0; n < ranges.size(); ++n) {
     auto [begin, end, depth] = ranges[n];
     if (begin < end && words[begin].text.size() == depth) {
-      nodes_[n].token = words[begin].token.value();
-      nodes_[n].control = words[begin].control;
+      const Word& word = words[begin];
+      nodes_[n].token = word.token.value();
+      nodes_[n].control = word.control;
+      nodes_[n].single_word = word.single_word;
+      nodes_[n].lstrip = word.lstrip;
+      nodes_[n].rstrip = word.rstrip;
       ++begin;
     }
     nodes_[n].first_edge = static_cast<int32_t>(edges_.size());
@@ -44,27 +71,54 @@ int32_t SpecialTokens::Child(int32_t node, uint8_t byte) const {
   return it == last ? kNone : it->target;
 }
 
-std::optional<SpecialTokens::Match> SpecialTokens::FindNext(std::string_view text, size_t from,
-                                                            Control control) const {
-  if (edges_.empty()) return std::nullopt;
-  auto span = control.data.begin();
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    int32_t node = root_child_[static_cast<uint8_t>(text[begin])];
+std::optional<SpecialTokens::Match> SpecialTokens::Finder::Next() {
+  if (words_.empty()) return std::nullopt;
+  for (; from_ < text_.size(); ++from_) {
+    int32_t node = words_.root_child_[static_cast<uint8_t>(text_[from_])];
     if (node == kNone) continue;
-    while (span != control.data.end() && span->end <= begin) ++span;
-    const size_t data_begin = span != control.data.end() ? span->begin : text.size();
-    std::optional<Match> longest;
-    for (size_t end = begin + 1; node != kNone; ++end) {
-      const Node& n = nodes_[node];
-      if (n.token != kNone && (!n.control || (control.allowed && end <= data_begin))) {
-        longest = Match{begin, end, TokenId(n.token)};
+    while (span_ != control_.data.end() && span_->end <= from_) ++span_;
+    const size_t data_begin = span_ != control_.data.end() ? span_->begin : text_.size();
+    int32_t longest = kNone;
+    size_t longest_end = 0;
+    for (size_t end = from_ + 1; node != kNone; ++end) {
+      const Node& n = words_.nodes_[node];
+      if (n.token != kNone && (!n.control || (control_.allowed && end <= data_begin))) {
+        longest = node;
+        longest_end = end;
       }
-      if (end == text.size()) break;
-      node = Child(node, static_cast<uint8_t>(text[end]));
+      if (end == text_.size()) break;
+      node = words_.Child(node, static_cast<uint8_t>(text_[end]));
     }
-    if (longest) return longest;
+    if (longest == kNone) continue;
+    const size_t begin = std::exchange(from_, longest_end);
+    if (!words_.nodes_[longest].single_word || StandsAlone(text_, begin, longest_end)) {
+      return Stripped(begin, longest_end, longest);
+    }
+    --from_;  // a word inside of another is skipped as a whole
   }
   return std::nullopt;
+}
+
+SpecialTokens::Match SpecialTokens::Finder::Stripped(size_t begin, size_t end, int32_t node) {
+  const Node& n = words_.nodes_[node];
+  if (n.lstrip) {
+    while (begin > last_end_) {
+      const size_t previous = CharBegin(text_, begin);
+      if (!IsSpaceAt(text_, previous)) break;
+      begin = previous;
+    }
+  }
+  if (n.rstrip) end = SpaceEnd(end);
+  last_end_ = end;
+  return {begin, end, TokenId(n.token)};
+}
+
+size_t SpecialTokens::Finder::SpaceEnd(size_t pos) {
+  if (pos >= space_run_.begin && pos < space_run_.end) return space_run_.end;
+  const size_t begin = pos;
+  while (pos < text_.size() && IsSpaceAt(text_, pos)) pos += DecodeChar(text_, pos).size;
+  space_run_ = {begin, pos};
+  return pos;
 }
 
 }  // namespace tandem

@@ -1,9 +1,11 @@
 // What: SpecialTokens: finds literal tokens (control and user-defined) in a text, left-most first
 //   and the longest of those; control tokens only where the caller allows them.
 // Not here: what to do with the text between them (tokenizer.h).
-// Threads: immutable after construction.
+// Threads: SpecialTokens is immutable after construction; a Finder belongs to one thread.
 // Cost: at most the length of the longest token per position, which vocab.h bounds; positions whose
-//   byte starts no token cost one table look-up.
+//   byte starts no token cost one table look-up. White space that tokens take with them is walked
+//   over once in each direction.
+// Based on: the added tokens of Hugging Face's `tokenizers`, quirks included.
 #pragma once
 
 #include <array>
@@ -25,26 +27,56 @@ class SpecialTokens {
     std::string_view text;
     TokenId token;
     bool control = false;
+    // As LiteralRule (vocab.h).
+    bool single_word = false;
+    bool lstrip = false;
+    bool rstrip = false;
   };
   struct Match {
+    // With the white space that belongs to it. `begin` lies before the end of the match before
+    // where a token stands in the white space which that one took.
     size_t begin = 0;
     size_t end = 0;
     TokenId token;
   };
-
-  SpecialTokens() : SpecialTokens(std::vector<Word>{}) {}
-  // Requires texts that are not empty and all different; they are copied.
-  explicit SpecialTokens(std::vector<Word> words);
-
   // Where control words count: nowhere, or wherever they share no byte with `data` (spans as
   // MarkedText has them).
   struct Control {
     bool allowed = false;
     std::span<const ByteSpan> data = {};
   };
-  // The first match that begins at or after `from`. Spans that end at or before `from` may be left
-  // out.
-  std::optional<Match> FindNext(std::string_view text, size_t from, Control control) const;
+
+  SpecialTokens() : SpecialTokens(std::vector<Word>{}) {}
+  // Requires texts that are not empty; they are copied. Of words with the same text the first
+  // counts.
+  explicit SpecialTokens(std::vector<Word> words);
+
+  bool empty() const { return edges_.empty(); }
+
+  // Walks over the matches in one text; both arguments and the words must outlive it. Spans that
+  // end at or before the text's begin are no harm.
+  class Finder {
+   public:
+    Finder(const SpecialTokens& words, std::string_view text, Control control)
+        : words_(words), text_(text), control_(control), span_(control.data.begin()) {}
+    // None at the end of the text.
+    std::optional<Match> Next();
+
+   private:
+    // What `node`'s word, which stands at [begin, end), matches.
+    Match Stripped(size_t begin, size_t end, int32_t node);
+    // The end of the white space at `pos`.
+    size_t SpaceEnd(size_t pos);
+
+    const SpecialTokens& words_;
+    const std::string_view text_;
+    const Control control_;
+    std::span<const ByteSpan>::iterator span_;
+    size_t from_ = 0;
+    size_t last_end_ = 0;
+    // A run of white space seen last, so that tokens inside of it need not walk to its end again.
+    ByteSpan space_run_;
+  };
 
  private:
   static constexpr int32_t kNone = -1;
@@ -59,6 +91,9 @@ class SpecialTokens {
     int32_t edge_count = 0;
     int32_t token = kNone;
     bool control = false;
+    bool single_word = false;
+    bool lstrip = false;
+    bool rstrip = false;
   };
   int32_t Child(int32_t node, uint8_t byte) const;
 

@@ -68,8 +68,11 @@ class Tokenizer {
   // A control or user-defined token by its literal text.
   std::optional<TokenId> FindSpecial(std::string_view text) const;
 
-  // Decoding takes one blank off the start of an answer ("llama" vocabularies put one there).
-  bool strips_first_space() const { return vocabulary_.add_space_prefix; }
+  // What decoding does with blanks at the start of an answer ("llama" vocabularies put one there).
+  FirstSpace first_space() const {
+    return vocabulary_.first_space.value_or(vocabulary_.add_space_prefix ? FirstSpace::kDropOne
+                                                                         : FirstSpace::kKeep);
+  }
 
   size_t vocab_size() const { return vocabulary_.tokens.size(); }
   size_t max_token_bytes() const { return max_token_bytes_; }
@@ -86,15 +89,29 @@ class Tokenizer {
   std::string DecodeStored(const std::string& text, TokenType type) const;
   bool is_byte_level() const { return pretokenizer_.has_value(); }
 
+  // Where the encoded goes, and memory for the way.
+  struct Sink {
+    BpeMerger::Scratch scratch;
+    std::vector<TokenId> tokens;
+  };
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options,
                               std::span<const ByteSpan> data) const;
-  // Text without special tokens.
-  void EncodeText(std::string_view text, BpeMerger::Scratch& scratch,
-                  std::vector<TokenId>& out) const;
-  void EncodeByteLevelPiece(std::string_view piece, BpeMerger::Scratch& scratch,
-                            std::vector<TokenId>& out) const;
-  void EncodeCharacters(std::string_view text, BpeMerger::Scratch& scratch,
-                        std::vector<TokenId>& out) const;
+  // text[begin, end), in which no token is found that stands for itself.
+  void EncodeStretch(std::string_view text, size_t begin, size_t end,
+                     const SpecialTokens::Control& control, Sink& sink) const;
+  // Normalised text without special tokens; `at_start`: nothing stands before it.
+  void EncodeText(std::string_view text, bool at_start, Sink& sink) const;
+  void EncodeByteLevelPiece(std::string_view piece, Sink& sink) const;
+  void EncodeMetaspace(std::string_view text, bool at_start, Sink& sink) const;
+  void EncodeCharacters(std::string_view text, Sink& sink) const;
+  std::string Normalize(std::string_view text) const;
+  // text[begin, end) normalised, with the parts of `data` in it marked: as they are or, where they
+  // melt with their neighbours, with those.
+  MarkedText NormalizeMarked(std::string_view text, size_t begin, size_t end,
+                             std::span<const ByteSpan> data) const;
+  // Without add_space_prefix.
+  std::string NormalizePart(std::string_view part) const;
+  // A token that text can be encoded as without being its literal text.
   std::optional<TokenId> FindNormal(std::string_view stored) const;
 
   const Vocabulary vocabulary_;
@@ -102,8 +119,11 @@ class Tokenizer {
   const std::optional<PreTokenizer> pretokenizer_;
   TokenIndex index_;
   BpeMerger merger_;
+  // Words that stand for themselves, and those that are looked for in normalised text.
   SpecialTokens special_;
+  SpecialTokens normalized_special_;
   std::vector<TokenId> end_tokens_;
+  std::vector<bool> is_normal_;
   // Token of each single byte, -1 where there is none.
   std::array<int32_t, 256> byte_tokens_{};
   // Decoded bytes of token t: bytes_[byte_offsets_[t] .. byte_offsets_[t + 1]).

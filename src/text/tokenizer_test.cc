@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "base/rng.h"
@@ -243,6 +244,81 @@ TEST(Tokenizer, ControlTokensDoNotComeFromData) {
   EXPECT_EQ(encode(MarkedText::FromData("<think>")), std::vector<TokenId>{TokenId(2)});
   // Where damaged text has no reliable marks, all of it is data.
   EXPECT_EQ(encode(MarkedText("\xFF<|end|>")), tokenizer->Encode("\xFF<|end|>", {}));
+}
+
+// Words that are looked for in normalised text: marks follow the text through it.
+TEST(Tokenizer, ControlTokensOfNormalisedTextDoNotComeFromDataEither) {
+  for (const bool nfc : {false, true}) {
+    Vocabulary v;
+    v.model = "llama";
+    v.tokens = {"<unk>", "<s>", "\xE2\x96\x81", "a", "b", "\u00e9"};
+    v.types = {TokenType::kUnknown, TokenType::kControl, TokenType::kNormal,
+               TokenType::kNormal,  TokenType::kNormal,  TokenType::kNormal};
+    v.merges = {};
+    v.scores.assign(v.tokens.size(), 0);
+    v.unknown = TokenId(0);
+    v.fuse_unknown = true;
+    v.normalize_nfc = nfc;
+    v.literal_rules = {{.token = TokenId(1), .normalized = true}};
+    const auto tokenizer = Tokenizer::Create(std::move(v)).value();
+    const auto encode = [&](const MarkedText& text) {
+      return tokenizer->Encode(text, {.parse_special = true});
+    };
+    MarkedText text("a <s>");
+    text.AppendData(" e\u0301 <s>");
+    text.Append("<s> b");
+    const std::vector<TokenId> tokens = encode(text);
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), TokenId(1)), 2) << nfc;
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), TokenId(5)), nfc ? 1 : 0);
+    for (size_t data = 0; data < 3; ++data) {
+      MarkedText split{std::string("<s>").substr(0, data)};
+      split.AppendData(std::string_view("<s>").substr(data, 1));
+      split.Append(std::string_view("<s>").substr(data + 1));
+      EXPECT_EQ(encode(split), tokenizer->Encode("<s>", {})) << data;
+    }
+  }
+}
+
+// The processor time for four times the text, in times of the text's own; about 4 where it is
+// linear, 16 where quadratic.
+double Growth(const Tokenizer& tokenizer, std::string_view unit) {
+  const auto time_of = [&](size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) text += unit;
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t start = std::clock();
+      EXPECT_FALSE(tokenizer.Encode(MarkedText::FromData(text), {.parse_special = true}).empty());
+      best = std::min(best, static_cast<double>(std::clock() - start));
+    }
+    return best;
+  };
+  return time_of(size_t{1} << 18) / time_of(size_t{1} << 16);
+}
+
+TEST(Tokenizer, AddedTokensAndMetaspaceTakeLinearTime) {
+  Vocabulary v;
+  v.model = "llama";
+  v.tokens = {"<unk>", "\xE2\x96\x81", "a", "\n", "<x>", "<xx", "word", "\xE2\x96\x81\xE2\x96\x81"};
+  v.types.assign(v.tokens.size(), TokenType::kUserDefined);
+  for (const size_t normal : {1, 2, 7}) v.types[normal] = TokenType::kNormal;
+  v.types[0] = TokenType::kUnknown;
+  v.types[4] = TokenType::kControl;
+  v.merges = {"\xE2\x96\x81 \xE2\x96\x81"};
+  v.unknown = TokenId(0);
+  v.normalize_nfc = true;
+  v.literal_rules = {
+      {.token = TokenId(3), .lstrip = true, .rstrip = true},
+      {.token = TokenId(4), .lstrip = true, .rstrip = true, .normalized = true},
+      {.token = TokenId(6), .single_word = true, .lstrip = true, .normalized = true}};
+  for (const bool split : {false, true}) {
+    v.metaspace = Metaspace{.prefix = Metaspace::Prefix::kAlways, .split = split};
+    const auto tokenizer = Tokenizer::Create(v).value();
+    for (const std::string_view unit : {"a", " ", "\n", "\n ", "\u0301", "<x>", "<x", "<x> ",
+                                        "word", "word ", "\u4E2D", "a\u0301", "\xE2\x96\x81"}) {
+      EXPECT_LT(Growth(*tokenizer, unit), 9.0) << "'" << unit << "' " << split;
+    }
+  }
 }
 
 TEST(Tokenizer, IgnoredMergesTakeWholePieces) {

@@ -138,6 +138,28 @@ bool IsPunctuation(char32_t code) {
   }
 }
 
+bool IsWordChar(char32_t code) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: break;
+  }
+  // Join_Control, and Other_Alphabetic as far as it is neither letter nor mark: letters in circles
+  // and squares.
+  const auto in = [code](char32_t first, char32_t last) { return code >= first && code <= last; };
+  return in(0x200C, 0x200D) || in(0x24B6, 0x24E9) || in(0x1F130, 0x1F149) || in(0x1F150, 0x1F169) ||
+         in(0x1F170, 0x1F189);
+}
+
 bool IsPythonSpace(char32_t code) {
   return ClassOf(code) == CharClass::kSpace || (code >= 0x1C && code <= 0x1F);
 }

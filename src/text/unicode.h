@@ -45,6 +45,9 @@ CharClass ClassOf(char32_t code);
 // \p{P}; its characters are kOther.
 bool IsPunctuation(char32_t code);
 
+// \w: letters, marks, decimal digits, connectors, joiners, and symbols that count as letters.
+bool IsWordChar(char32_t code);
+
 // Python's str.isspace() for one character: White_Space and the separators U+001C..U+001F.
 bool IsPythonSpace(char32_t code);
 

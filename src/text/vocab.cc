@@ -46,6 +46,12 @@ Status CheckIds(const Vocabulary& v) {
   for (const TokenId id : v.more_end_tokens) {
     if (Status s = CheckId("end", id, size); !s.ok()) return s;
   }
+  for (const LiteralRule& rule : v.literal_rules) {
+    if (Status s = CheckId("ruled", rule.token, size); !s.ok()) return s;
+  }
+  if (v.add_space_prefix && v.metaspace) {
+    return InvalidArgumentError("vocabulary: add_space_prefix and metaspace exclude each other");
+  }
   if (v.add_bos && !v.bos)
     return InvalidArgumentError("vocabulary: add_bos is set without a bos token");
   if (v.add_eos && !v.eos)

@@ -29,6 +29,40 @@ enum class TokenType : uint8_t {
 // OUT_OF_RANGE for a number that names no type.
 Result<TokenType> TokenTypeFromInt(int64_t value);
 
+// How a control or user-defined token is found in a text, where that is not simply its own text,
+// wherever it stands. In the words of Hugging Face's added tokens.
+struct LiteralRule {
+  TokenId token;
+  // Not inside of a word: neither neighbour is a letter, mark, digit or underscore.
+  bool single_word = false;
+  // White space before (behind) it belongs to it.
+  bool lstrip = false;
+  bool rstrip = false;
+  // Looked for after the tokens without this mark, in what normalisation makes of the text between
+  // them, where its own text is normalised too.
+  bool normalized = false;
+  // Of a user-defined token: the model has it as a normal token too, so that merging may give it
+  // where these rules do not find it.
+  bool in_model = false;
+};
+
+// Hugging Face's Metaspace: blanks are written as U+2581 piece by piece, not by a normaliser.
+struct Metaspace {
+  enum class Prefix : uint8_t { kNever, kFirst, kAlways };
+  // Which stretches of text between special tokens get a blank in front, if they do not begin with
+  // one: none, the one at the very start of a text, all.
+  Prefix prefix = Prefix::kAlways;
+  // Merges do not cross a blank: every one begins a piece.
+  bool split = true;
+};
+
+// What decoding does with blanks at the start of an answer.
+enum class FirstSpace : uint8_t {
+  kKeep,
+  kDropOne,  // of the text
+  kDropAll,  // all blanks of the first token
+};
+
 struct Vocabulary {
   // Family of the algorithm, in GGUF's words: "gpt2" is byte-level BPE; "llama" is SentencePiece's
   // BPE over characters, a blank written as U+2581, by `merges` or, without those, by `scores`.
@@ -59,8 +93,16 @@ struct Vocabulary {
   bool ignore_merges = false;
   // Text is brought into Unicode's normal form C first.
   bool normalize_nfc = false;
-  // "llama" only: a blank is put before each stretch of text, and decoding takes the first off.
+  // "llama" only: a blank is put before each stretch of text.
   bool add_space_prefix = false;
+  // "llama" only; excludes add_space_prefix.
+  std::optional<Metaspace> metaspace;
+  // None: kDropOne with add_space_prefix, else kKeep.
+  std::optional<FirstSpace> first_space;
+  // Neighbouring characters that are no tokens make one unknown token together.
+  bool fuse_unknown = false;
+  // At most one for a token.
+  std::vector<LiteralRule> literal_rules;
   // Jinja source; empty where the model has none.
   std::string chat_template;
 

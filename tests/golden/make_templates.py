@@ -619,6 +619,61 @@ roles: {{ messages | map(attribute='role') | unique | sort | join(', ') }}; word
 {% if add_generation_prompt %}[|assistant|]{% endif %}"""
 
 
+# Blocks through filters, names for a while, one macro around another's block (Granite, Command-R 7B).
+TEMPLATES["blocks"] = """{%- macro turn(role, mark='') -%}
+<|start_of_role|>{{ role }}{{ mark }}<|end_of_role|>{{ caller() }}<|end_of_text|>
+{% endmacro -%}
+{%- set intro | trim %}
+
+  {% filter replace('YEAR', strftime_now('%Y')) | upper %}today is a day in YEAR.{% endfilter %}
+
+{% endset -%}
+{%- if messages[0].role == 'system' %}{% set intro, messages = messages[0].content, messages[1:] %}{% endif -%}
+{% call turn('system') %}{{ intro }}{% endcall -%}
+{%- with defs = tools or [], n = (tools or []) | length -%}
+{%- if n %}{% call turn('tools', mark=' (%d)' % n) %}{% for t in defs %}{{ '{0[name]}: {0[description]:.20}'.format(t.function) }}{{ ';' if not loop.last }}{% endfor %}{% endcall %}{% endif -%}
+{%- endwith -%}
+{%- for message in messages -%}
+{% call turn(message.role) %}{% filter trim %}{{ message.content if message.content is string else message.content | tojson }}{% endfilter %}{% endcall -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif -%}"""
+
+# JSON schemas walked by a recursive loop, numbers and columns by formats (Phi-4-mini, Falcon 3, InternLM 3).
+TEMPLATES["schemas"] = """{{- bos_token -}}
+{%- for tool in tools or [] -%}
+{{ '%2d. %-12s|' % (loop.index, tool.function.name) }}
+{%- for name, spec in tool.function.parameters.properties.items() recursive %}
+{{ '    ' * loop.depth0 }}- {{ name.ljust(10, '.') }}{{ '%s' % (spec.type if spec.type is string else spec.type | join('|')) }}{% if spec.properties %}{{ loop(spec.properties.items()) }}{% endif %}
+{%- endfor %}
+
+{% endfor -%}
+{%- for m in messages -%}
+{%- if loop.changed(m.role) %}[{{ '{:^11}'.format(m.role) }}]
+{% endif -%}
+{{ (m.content or '') | string | truncate(30, true, '~', 0) }}
+{% endfor -%}
+{%- for role, same in messages | groupby('role') %}{{ '{}={:02d}'.format(role, same | length) }}{{ ' ' if not loop.last else '\n' }}{% endfor -%}
+{%- for pair in messages | map(attribute='role') | batch(2, '-') %}{{ pair | join('+') }} {% endfor -%}
+{%- if add_generation_prompt -%}[{{ 'assistant'.center(11) }}]{%- endif -%}"""
+
+# Roles by dict, chained comparisons, method chains, slices with steps (Yi, Zephyr, Falcon, OLMo).
+TEMPLATES["names"] = """{%- set names = {'user': 'Human', 'assistant': 'Model'} -%}
+{%- macro line(name, text='', end='\n') %}{{ name ~ ':' ~ (' ' ~ text if text) ~ end }}{% endmacro -%}
+{%- for message in messages if message.role in names -%}
+{%- set text = (message.content if message.content is string else '') -%}
+{%- if 0 < text | length <= 200 and not text.isspace() -%}
+{{ line(names[message.role], text.strip().split('\n')[0].replace('\t', ' ').rstrip('.!')) }}
+{%- elif message.role == 'assistant' -%}
+{{ line(names['assistant'].lower().capitalize(), end='\n\n') }}
+{%- endif -%}
+{%- if text.count('e') - -1 > 2 and text[::-2] != text.upper().title() %}{{ text[-3::-2][:5] }}/{{ text.find('e') // 2 }}/{{ loop.revindex0 % 2 }}
+{% endif -%}
+{%- else -%}
+nobody
+{% endfor -%}
+{{ names | dictsort | map('last') | join('&') }}{{ eos_token if not add_generation_prompt else line(names.assistant, end='') }}"""
+
+
 def tool(name, description, properties, required=()):
     return {"type": "function", "function": {"name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": list(required)}}}

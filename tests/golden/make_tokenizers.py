@@ -1,6 +1,7 @@
 """Writes tokenizers/*.json (small tokenizers with each family's exact steps, trained here) and
 tokenizers_golden.json: ids of mixed text by the `tokenizers` library; sentencepiece_golden.json: the
-same by SentencePiece itself.
+same by SentencePiece itself; tokenizers/steps_*.json and tokenizer_steps_golden.json: the same for
+tokenizers that each set some of the library's switches (Metaspace, unknown and added tokens, ...).
 
   python make_tokenizers.py                  (needs tokenizers, sentencepiece)
   python make_tokenizers.py --big DIR MB     no golden files: text and ids for a large comparison
@@ -189,6 +190,140 @@ def sentencepiece_golden():
     print(len(records), "strings for sentencepiece,", sum("decoded" in r for r in records), "lossy")
 
 
+def added(content, special=False, normalized=False, **flags):
+    return AddedToken(content, special=special, normalized=normalized, **flags)
+
+
+ADDED = [
+    added("<|end|>", special=True, rstrip=True), added("<mask>", special=True, lstrip=True),
+    added("<|user|>", special=True, lstrip=True, rstrip=True), added("<s>", special=True, normalized=True),
+    added("<|a b|>", special=True, normalized=True, single_word=True), added("word", single_word=True),
+    added("Tok", normalized=True, single_word=True), added("a b", normalized=True), added("\n", rstrip=True),
+    added("~~", normalized=True, lstrip=True, rstrip=True), added("e\u0301t", normalized=True), added("<think>"),
+    added("wordy"), added("Toky", normalized=True), added("=", lstrip=True, single_word=True),
+]
+PLAIN = [added("<s>", special=True), added("<|end|>", special=True), added("<think>")]
+
+
+def step_families():
+    """Tokenizers over characters or bytes, each with some switches set."""
+    blank = "\u2581"
+    replace = normalizers.Replace(" ", blank)
+    prepend = normalizers.Prepend(blank)
+    fuse = [decoders.Replace(blank, " "), decoders.ByteFallback(), decoders.Fuse()]
+    metaspace = lambda scheme, split: {
+        "pre": pre_tokenizers.Metaspace(replacement=blank, prepend_scheme=scheme, split=split), "decoder": decoders.Sequence(fuse)}
+    base = {"normalizer": None, "pre": None, "decoder": None, "bytes": range(256), "byte_fallback": True, "unk": "<unk>", "fuse_unk": True,
+            "ignore_merges": False, "added": PLAIN, "template": None, "byte_level": False}
+    # Llama-2's file as written since 2024, and Mistral's.
+    yield "first", {**base, **metaspace("first", False), "template": ["<s>", "$A"],
+                    "decoder": decoders.Sequence(fuse + [decoders.Strip(" ", 1, 0)])}
+    yield "always", {**base, **metaspace("always", True), "decoder": decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])}
+    yield "never", {**base, **metaspace("never", True), "fuse_unk": False, "ignore_merges": True, "template": ["<s>", "$A", "<|end|>"]}
+    yield "unknown", {**base, **metaspace("always", False), "bytes": [], "byte_fallback": False}
+    yield "unknown_apart", {**base, **metaspace("first", True), "bytes": [], "byte_fallback": False, "fuse_unk": False}
+    yield "some_bytes", {**base, **metaspace("always", False), "bytes": [*range(0x40), *range(0x80, 0xC8)]}
+    yield "no_unknown", {**base, **metaspace("never", False), "bytes": range(0x80, 0xE4), "unk": None, "template": ["$A", "<|end|>"]}
+    yield "added_prepend", {**base, "normalizer": normalizers.Sequence([prepend, replace]), "added": ADDED, "template": ["<s>", "$A"],
+                            "decoder": decoders.Sequence(fuse + [decoders.Strip(" ", 1, 0)])}
+    yield "added_nfc", {**base, "normalizer": normalizers.Sequence([normalizers.NFC(), normalizers.Sequence([replace])]), "added": ADDED,
+                        "decoder": decoders.Sequence(fuse)}
+    yield "added_metaspace", {**base, **metaspace("first", True), "added": ADDED, "ignore_merges": True}
+    yield "added_bytes", {**base, "normalizer": normalizers.NFC(), "byte_level": True, "added": ADDED, "unk": None, "byte_fallback": False,
+                          "pre": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2), "removed", invert=True), bytes_only()]),
+                          "fuse_unk": False, "decoder": decoders.ByteLevel()}
+
+
+def train_steps(family):
+    trainer = dict(vocab_size=500, show_progress=False)
+    t = Tokenizer(models.BPE(unk_token=None))
+    if family["byte_level"]:
+        t.pre_tokenizer = family["pre"]
+        t.train_from_iterator(corpus(), trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **trainer))
+    else:
+        t.normalizer = normalizers.Replace(" ", "\u2581")
+        t.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+        t.train_from_iterator(corpus(), trainers.BpeTrainer(limit_alphabet=120, **trainer))
+    model = json.loads(t.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    if not family["byte_level"]:
+        tokens = ["<unk>"] + [f"<0x{b:02X}>" for b in family["bytes"]] + tokens
+    if family["ignore_merges"]:
+        tokens += [x for x in ["\u2581harbour", "\u2581Quiet", "xx", "\u2581\u2581"] if x not in tokens]
+    out = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate(tokens)}, merges=[tuple(m) for m in model["merges"]], unk_token=family["unk"],
+                               fuse_unk=family["fuse_unk"], byte_fallback=family["byte_fallback"], ignore_merges=family["ignore_merges"]))
+    if family["normalizer"] is not None:
+        out.normalizer = family["normalizer"]
+    if family["pre"] is not None:
+        out.pre_tokenizer = family["pre"]
+    out.decoder = family["decoder"]
+    for token in family["added"]:  # one by one: add_special_tokens would put all of those first
+        assert (out.add_special_tokens if token.special else out.add_tokens)([token]) == 1
+    if family["template"]:
+        out.post_processor = processors.TemplateProcessing(
+            single=family["template"], special_tokens=[(x, out.token_to_id(x)) for x in family["template"] if x != "$A"])
+    return out
+
+
+def hide_special(t):
+    """The same tokenizer that takes the text of control tokens for text: no text holds their place holders."""
+    state = json.loads(t.to_str())
+    for i, token in enumerate(state["added_tokens"]):
+        if token["special"]:
+            token.update(content=f"\U000f0000{i}\U000f0001", normalized=False)
+    state["post_processor"] = None
+    hidden = Tokenizer.from_str(json.dumps(state))
+    assert all(hidden.token_to_id(a["content"]) == a["id"] for a in state["added_tokens"])
+    return hidden
+
+
+def added_texts(rng, count):
+    """Added tokens among what may change how they are found."""
+    between = ["", "", "", " ", "  ", "\n", "\t", "\u00a0", "\u2003", "\u200d", "_", "x", "1", ".", "\u0301", "\u00e9", "\u24b6", "\u2160", "word", "y", "\u2581",
+               "<", "|>", "e", "t", "\U0001f600", "\u4e2d", "harbour", "Quiet", "xx"]
+    words = [a.content for a in ADDED] + ["\u00e9t", "<s", "|end|>"]
+    for _ in range(count):
+        yield "".join(rng.choice(words) if rng.random() < 0.4 else rng.choice(between) for _ in range(rng.randint(1, 14)))
+
+
+def encode(t, text, special):
+    """Ids, or none where the library itself gives up (overlapping white space)."""
+    try:
+        return t.encode(text, add_special_tokens=special).ids
+    except BaseException as e:  # its panics are no Exception
+        if "Panic" not in type(e).__name__:
+            raise
+        return None
+
+
+def steps_golden():
+    rng = random.Random(5)
+    # Every fifth of the hard texts, so that the file stays small, and all of those about blanks.
+    hard = list(dict.fromkeys(hard_texts()))
+    texts = hard[::5] + [t for t in hard if t.startswith(" ") or "\u2581" in t] + ["", " ", "a", " a", "\u2581", "\u2581a", "a  b ", "\u4e2d\U0001f600a\u0e01\u05d0"]
+    texts += list(added_texts(rng, 120)) + PROMPTS
+    texts = [t for t in dict.fromkeys(texts) if len(t) < 120]
+    records = [{"text": text, "special": special, "ids": {}} for special in (False, True) for text in texts]
+    names = []
+    for name, family in step_families():
+        t = train_steps(family)
+        t.save(os.path.join(FOLDER, f"steps_{name}.json"), pretty=False)
+        names.append(name)
+        hidden = hide_special(t)
+        for r in records:
+            ids = encode(t if r["special"] else hidden, r["text"], r["special"])
+            if ids is not None:
+                r["ids"][name] = ids
+                # The library takes normalized special tokens for no special ones here.
+                back = (t if r["special"] else hidden).decode(ids, skip_special_tokens=family["added"] is not ADDED)
+                if back != r["text"]:
+                    r.setdefault("decoded", {})[name] = back
+    oracle.write_records("tokenizer_steps_golden.json", {"families": names}, records)
+    files = ["tokenizer_steps_golden.json"] + [f"tokenizers/steps_{n}.json" for n in names]
+    oracle.update_manifest("tokenizer_steps", {"versions": oracle.versions("tokenizers"), "strings": len(records)}, files)
+    print(len(records), "strings for", len(names), "step families,", [os.path.getsize(os.path.join(oracle.HERE, n)) for n in files])
+
+
 def without_special(t):
     """The same tokenizer that takes the text of control tokens for text."""
     state = json.loads(t.to_str())
@@ -215,6 +350,16 @@ def main():
                 for text in texts:
                     f.write(json.dumps({"text": text, "ids": plain.encode(text, add_special_tokens=False).ids}) + "\n")
             t.save(os.path.join(folder, name + ".json"), pretty=False)
+        texts = [x for pair in zip(texts, added_texts(random.Random(3), len(texts))) for x in pair]
+        for name, family in step_families():
+            t = train_steps(family)
+            hidden = hide_special(t)
+            with open(os.path.join(folder, f"steps_{name}.jsonl"), "w", encoding="ascii") as f:
+                for i, text in enumerate(texts):
+                    ids = encode(t if i % 2 else hidden, text, i % 2 == 1)
+                    if ids is not None:
+                        f.write(json.dumps({"text": text, "special": i % 2 == 1, "ids": ids}) + "\n")
+            t.save(os.path.join(folder, f"steps_{name}.json"), pretty=False)
         print(len(texts), "texts,", sum(len(x.encode()) for x in texts), "bytes")
         return
     os.makedirs(FOLDER, exist_ok=True)
@@ -243,6 +388,7 @@ def main():
     oracle.update_manifest("tokenizers", {"versions": oracle.versions("tokenizers"), "strings": len(records),
                                           "strings_with_special_parsing": len(prompts)}, names)
     sentencepiece_golden()
+    steps_golden()
     print(len(records), "strings,", [os.path.getsize(os.path.join(oracle.HERE, n)) for n in names])
 
 

@@ -46,6 +46,10 @@ enum class ExprKind {
   kMethod,       // receiver, parameters? ...; builtin
   kCall,         // parameters? ...; builtin
   kMacroCall,    // positional ..., named ... (names); name
+  kCallerCall,   // the same for `caller`
+  kLoopCall,     // items
+  kFormat,       // receiver, positional ..., named ... (names)
+  kBlockText,    // what a block that is filtered has written
   kNamespace,    // initial? values; names
   kMap,          // subject; by attribute (name, default?) or by filter (inner)
   kSelect,  // subject; name (empty: the item itself); inner test or null: truth; `negated`: reject
@@ -83,10 +87,13 @@ enum class StmtKind {
   kText,      // text
   kPrint,     // expr
   kSet,       // target, expr
-  kSetBlock,  // target, body
+  kSetBlock,  // target, body; expr?: filters of kBlockText
+  kFilter,    // body; expr: filters of kBlockText
+  kCall,      // expr (a macro call), parameters, defaults?, body: what `caller` writes
+  kWith,      // target.parts, defaults (their values), body
   kIf,        // branches (condition, body); otherwise
-  kFor,       // target, expr, filter?, body; otherwise
-  kMacro,     // target (its name), parameters, defaults?, body
+  kFor,       // target, expr, filter?, body; otherwise; `recursive`
+  kMacro,     // target (its name), parameters, defaults?, body; `uses_caller`
   kBreak,
   kContinue,
 };
@@ -103,6 +110,8 @@ struct Stmt {
   Block otherwise;
   std::vector<std::string> parameters;
   std::vector<ExprPtr> defaults;
+  bool recursive = false;
+  bool uses_caller = false;
 };
 
 }  // namespace tandem::jinja

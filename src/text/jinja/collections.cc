@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/operators.h"
@@ -145,7 +146,67 @@ Value Round(Runtime& rt, Arguments args) {
   return rt.FailType("round: the method must be 'common', 'ceil' or 'floor'");
 }
 
+// Pairs of a key and the items that have it, ordered by key.
+Value GroupBy(Runtime& rt, Arguments args) {
+  const std::string path = StringOr(rt, args, 1, "");
+  const bool case_sensitive = TruthOr(args, 3, false);
+  const auto list = rt.Items(*args[0]);
+  const auto key_of = [&](const Value& item) {
+    const Value key = Member(rt, item, path);
+    return key.is_undefined() && Given(args, 2) ? *args[2] : key;
+  };
+  std::vector<Keyed> keyed;
+  for (const Value& item : list->items) {
+    if (!rt.Charge()) break;
+    Value key = key_of(item);
+    if (key.is_string() && !case_sensitive) {
+      rt.ChargeBytes(key.as_string().size() * 8);
+      const Runtime::DataContext context(rt, key.HasData());
+      key = rt.String(ToLower(key.as_string()));
+    }
+    keyed.push_back({std::move(key), item});
+  }
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
+    return rt.ok() && rt.Less(a.key, b.key);
+  });
+  std::vector<Value> groups;
+  for (size_t begin = 0, end = 0; begin < keyed.size() && rt.ok(); begin = end) {
+    std::vector<Value> members;
+    while (end < keyed.size() && (end == begin || rt.Equal(keyed[begin].key, keyed[end].key))) {
+      members.push_back(keyed[end++].item);
+    }
+    groups.push_back(
+        rt.MakeGroup(key_of(keyed[begin].item), rt.MakeList(Flavor::kList, std::move(members))));
+  }
+  return rt.MakeList(Flavor::kList, std::move(groups));
+}
+
+// Rows of `linecount` items; the last one filled up if there is something to fill with.
+Value Batch(Runtime& rt, Arguments args) {
+  const int64_t size = IntOr(rt, args, 1, 1);
+  if (size < 1) return rt.Fail(UnimplementedError("batch by {} is not supported", size));
+  std::vector<Value> rows;
+  std::vector<Value> row;
+  const auto list = rt.Items(*args[0]);
+  for (const Value& item : list->items) {
+    if (!rt.Charge()) break;
+    if (static_cast<int64_t>(row.size()) == size) {
+      rows.push_back(rt.MakeList(Flavor::kList, std::exchange(row, {})));
+    }
+    row.push_back(item);
+  }
+  if (!row.empty() && Given(args, 2) && !args[2]->is_none()) {
+    while (static_cast<int64_t>(row.size()) < size && rt.Charge() && rt.Allocate(sizeof(Value))) {
+      row.push_back(*args[2]);
+    }
+  }
+  if (!row.empty()) rows.push_back(rt.MakeList(Flavor::kList, std::move(row)));
+  return rt.MakeList(Flavor::kIterator, std::move(rows));
+}
+
 constexpr Builtin kCollectionFilters[] = {
+    {"groupby", GroupBy, {"attribute", "default", "case_sensitive"}, 1},
+    {"batch", Batch, {"linecount", "fill_with"}, 1},
     {"sort", Sort, {"reverse", "case_sensitive", "attribute"}},
     {"dictsort", DictSort, {"case_sensitive", "by", "reverse"}},
     {"unique", Unique, {"case_sensitive", "attribute"}},

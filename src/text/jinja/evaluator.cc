@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
 #include <optional>
+#include <utility>
+
+#include "text/jinja/formatting.h"
 
 namespace tandem::jinja {
 
 Evaluator::Evaluator(Runtime& rt, Variables variables) : rt_(rt) {
-  scopes_.push_back(std::move(variables));
-  scopes_.emplace_back();
+  scopes_.push_back({std::move(variables), kOutermost, nullptr});
+  scopes_.push_back({{}, kOutermost, nullptr});
 }
 
 MarkedText Evaluator::Render(const Block& block) {
@@ -35,6 +37,9 @@ Evaluator::Flow Evaluator::Run(const Block& block, MarkedText& out) {
       case StmtKind::kPrint: rt_.Append(Eval(*stmt->expr), out); break;
       case StmtKind::kSet: Assign(stmt->target, Eval(*stmt->expr)); break;
       case StmtKind::kSetBlock: RunSetBlock(*stmt); break;
+      case StmtKind::kFilter: RunFilter(*stmt, out); break;
+      case StmtKind::kCall: RunCall(*stmt, out); break;
+      case StmtKind::kWith: flow = RunWith(*stmt, out); break;
       case StmtKind::kIf: flow = RunIf(*stmt, out); break;
       case StmtKind::kFor: flow = RunFor(*stmt, out); break;
       case StmtKind::kMacro: DefineMacro(*stmt); break;
@@ -55,43 +60,78 @@ Evaluator::Flow Evaluator::RunIf(const Stmt& stmt, MarkedText& out) {
   return Run(stmt.otherwise, out);
 }
 
-Value Evaluator::FilterItems(const Stmt& stmt, const List& items) {
+Value Evaluator::FilterItems(const Stmt& stmt, const List& items, size_t scope) {
   std::vector<Value> kept;
-  scopes_.emplace_back();
+  const Inner inner(*this, scope);
   for (const Value& item : items.items) {
     if (!rt_.Charge()) break;
     Assign(stmt.target, item);
     if (Eval(*stmt.filter).Truthy()) kept.push_back(item);
   }
-  scopes_.pop_back();
   return rt_.MakeList(List::Flavor::kList, std::move(kept));
 }
 
 Evaluator::Flow Evaluator::RunFor(const Stmt& stmt, MarkedText& out) {
-  std::shared_ptr<const List> items = rt_.Items(Eval(*stmt.expr));
-  if (stmt.filter && rt_.ok()) items = rt_.Items(FilterItems(stmt, *items));
+  return RunLoop(stmt, Eval(*stmt.expr), scopes_.size() - 1, 0, out);
+}
+
+Evaluator::Flow Evaluator::RunLoop(const Stmt& stmt, const Value& iterable, size_t scope,
+                                   size_t depth0, MarkedText& out) {
+  std::shared_ptr<const List> items = rt_.Items(iterable);
+  if (stmt.filter && rt_.ok()) items = rt_.Items(FilterItems(stmt, *items, scope));
   if (!rt_.ok()) return Flow::kNext;
-  if (items->items.empty()) return Run(stmt.otherwise, out);
+  if (items->items.empty()) {
+    const Inner inner(*this, scope);
+    return Run(stmt.otherwise, out);
+  }
   Loop* const loop = rt_.MakeLoop();
   loop->items = items;
+  loop->depth0 = depth0;
+  loop->recursive = stmt.recursive ? &stmt : nullptr;
+  loop->scope = scope;
   for (size_t i = 0; i < items->items.size() && rt_.Charge(); ++i) {
     loop->index0 = i;
-    scopes_.emplace_back();
+    const Inner inner(*this, scope);
     SetVariable("loop", Value(static_cast<const Loop*>(loop)));
     Assign(stmt.target, items->items[i]);
-    const Flow flow = Run(stmt.body, out);
-    scopes_.pop_back();
-    if (flow == Flow::kBreak) break;
+    if (Run(stmt.body, out) == Flow::kBreak) break;
   }
+  loop->recursive = nullptr;
   return Flow::kNext;
 }
 
-void Evaluator::RunSetBlock(const Stmt& stmt) {
+Value Evaluator::Collect(const Block& block, const Expr* filters) {
   MarkedText text;
-  scopes_.emplace_back();
-  Run(stmt.body, text);
-  scopes_.pop_back();
-  Assign(stmt.target, rt_.Text(std::move(text)));
+  {
+    const Inner inner(*this);
+    Run(block, text);
+  }
+  Value collected = rt_.Text(std::move(text));
+  if (filters == nullptr || !rt_.ok()) return collected;
+  // The innermost filter reads it before anything else can run.
+  block_text_ = std::move(collected);
+  return Eval(*filters);
+}
+
+void Evaluator::RunSetBlock(const Stmt& stmt) {
+  Assign(stmt.target, Collect(stmt.body, stmt.expr.get()));
+}
+
+void Evaluator::RunFilter(const Stmt& stmt, MarkedText& out) {
+  rt_.Append(Collect(stmt.body, stmt.expr.get()), out);
+}
+
+void Evaluator::RunCall(const Stmt& stmt, MarkedText& out) {
+  const Caller caller{&stmt, scopes_.size() - 1};
+  rt_.Append(EvalMacroCall(*stmt.expr, &caller), out);
+}
+
+Evaluator::Flow Evaluator::RunWith(const Stmt& stmt, MarkedText& out) {
+  std::vector<Value> values;
+  for (const ExprPtr& value : stmt.defaults) values.push_back(Eval(*value));
+  const Inner inner(*this);
+  for (size_t i = 0; i < values.size(); ++i) Assign(stmt.target.parts[i], values[i]);
+  return rt_.ok() ? Run(stmt.body, out) : Flow::kNext;
 }
 
 void Evaluator::DefineMacro(const Stmt& stmt) {
@@ -125,20 +165,22 @@ void Evaluator::Assign(const Target& target, const Value& value) {
 }
 
 void Evaluator::SetVariable(std::string_view name, Value value) {
-  for (auto& [key, old] : scopes_.back()) {
+  Variables& variables = scopes_.back().variables;
+  for (auto& [key, old] : variables) {
     if (key == name) {
       old = std::move(value);
       return;
     }
   }
-  scopes_.back().emplace_back(name, std::move(value));
+  variables.emplace_back(name, std::move(value));
 }
 
 Value Evaluator::Lookup(std::string_view name) {
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    for (const auto& [key, value] : *scope) {
+  for (size_t at = scopes_.size() - 1;; at = scopes_[at].parent) {
+    for (const auto& [key, value] : scopes_[at].variables) {
       if (key == name) return value;
     }
+    if (at == kOutermost) break;
   }
   if (name == "namespace" || FindFunction(name) != nullptr) return Value(Callable{});
   return Value::MakeUndefined(fmt::format("'{}' is undefined", name.substr(0, 64)));
@@ -199,7 +241,11 @@ Value Evaluator::Eval(const Expr& e) {
     case ExprKind::kMethod:
     case ExprKind::kCall: return Apply(e, nullptr);
     case ExprKind::kNamespace: return EvalNamespace(e);
-    case ExprKind::kMacroCall: return EvalMacroCall(e);
+    case ExprKind::kMacroCall: return EvalMacroCall(e, nullptr);
+    case ExprKind::kCallerCall: return EvalCallerCall(e);
+    case ExprKind::kLoopCall: return EvalLoopCall(e);
+    case ExprKind::kFormat: return EvalFormat(e);
+    case ExprKind::kBlockText: return std::move(block_text_);
     case ExprKind::kMap: return EvalMap(e);
     case ExprKind::kSelect: return EvalSelect(e);
   }
@@ -250,56 +296,104 @@ Value Evaluator::EvalNamespace(const Expr& e) {
   return Value(ns);
 }
 
-Evaluator::Scope Evaluator::BindMacro(const Stmt& macro, const Expr& call) {
+Evaluator::Variables Evaluator::BindMacro(const Stmt& macro, const Expr& call) {
   const auto& parameters = macro.parameters;
   const size_t positional = call.operands.size() - call.names.size();
-  Scope scope;
+  Variables bound;
   if (positional > parameters.size()) {
-    rt_.FailType("macro '{}' takes not more than {} arguments", call.name, parameters.size());
-    return scope;
+    rt_.FailType("'{}' takes not more than {} arguments", call.name, parameters.size());
+    return bound;
   }
   for (size_t i = 0; i < call.operands.size() && rt_.ok(); ++i) {
     const std::string& name = i < positional ? parameters[i] : call.names[i - positional];
     if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
-      rt_.FailType("macro '{}' has no argument '{}'", call.name, name);
+      rt_.FailType("'{}' has no argument '{}'", call.name, name);
     }
     const auto is_given = [&name](const auto& entry) { return entry.first == name; };
-    if (std::any_of(scope.begin(), scope.end(), is_given)) {
-      rt_.FailType("macro '{}' gets its argument '{}' twice", call.name, name);
+    if (std::any_of(bound.begin(), bound.end(), is_given)) {
+      rt_.FailType("'{}' gets its argument '{}' twice", call.name, name);
     }
-    scope.emplace_back(name, EvalOperand(call, i));
+    bound.emplace_back(name, EvalOperand(call, i));
   }
-  return scope;
+  return bound;
+}
+
+Value Evaluator::RunMacro(const Stmt& macro, Scope scope) {
+  if (!rt_.ok()) return Value();
+  const size_t given = scope.variables.size();
+  scopes_.push_back(std::move(scope));
+  for (size_t i = 0; i < macro.parameters.size() && rt_.ok(); ++i) {
+    const std::string& name = macro.parameters[i];
+    const auto first = scopes_.back().variables.begin();
+    if (std::any_of(first, first + static_cast<ptrdiff_t>(given),
+                    [&](const auto& entry) { return entry.first == name; })) {
+      continue;
+    }
+    SetVariable(name, macro.defaults[i] ? Eval(*macro.defaults[i])
+                                        : Value::MakeUndefined(fmt::format(
+                                              "the argument '{}' was not given", name)));
+  }
+  MarkedText text;
+  if (const Caller* const caller = scopes_.back().caller) {
+    SetVariable("caller", caller->block != nullptr ? Value(Callable{}) : Value());
+  }
+  Run(macro.body, text);
+  scopes_.pop_back();
+  return rt_.Text(std::move(text));
 }
 
 // A macro sees its arguments and what the template sets outside of loops, not its caller's names.
-Value Evaluator::EvalMacroCall(const Expr& e) {
+Value Evaluator::EvalMacroCall(const Expr& e, const Caller* caller) {
   const auto it = std::find_if(macros_.begin(), macros_.end(),
                                [&e](const Stmt* m) { return m->target.name == e.name; });
   if (it == macros_.end()) return rt_.FailType("'{}' is undefined", e.name);
-  const Stmt& macro = **it;
-  Scope arguments = BindMacro(macro, e);
-  if (!rt_.ok()) return Value();
-  std::vector<Scope> hidden(std::make_move_iterator(scopes_.begin() + 2),
-                            std::make_move_iterator(scopes_.end()));
-  scopes_.resize(2);
-  const size_t given = arguments.size();
-  scopes_.push_back(std::move(arguments));
-  for (size_t i = 0; i < macro.parameters.size() && rt_.ok(); ++i) {
-    const auto is_given = [&](const auto& entry) { return entry.first == macro.parameters[i]; };
-    const auto last = scopes_.back().begin() + static_cast<ptrdiff_t>(given);
-    if (std::any_of(scopes_.back().begin(), last, is_given)) continue;
-    SetVariable(macro.parameters[i],
-                macro.defaults[i] ? Eval(*macro.defaults[i])
-                                  : Value::MakeUndefined(fmt::format(
-                                        "the argument '{}' was not given", macro.parameters[i])));
+  if (caller != nullptr && !(*it)->uses_caller) {
+    return rt_.FailType("the macro '{}' does not use its caller", e.name);
   }
+  return RunMacro(**it, {BindMacro(**it, e), kGlobal, caller});
+}
+
+Value Evaluator::EvalCallerCall(const Expr& e) {
+  for (size_t at = scopes_.size() - 1; at != kOutermost; at = scopes_[at].parent) {
+    const Caller* const caller = scopes_[at].caller;
+    if (caller == nullptr) continue;
+    if (caller->block == nullptr) break;
+    // The block has no caller of its own.
+    static constexpr Caller kNone;
+    return RunMacro(*caller->block, {BindMacro(*caller->block, e), caller->scope, &kNone});
+  }
+  return rt_.FailType("'caller' is undefined");
+}
+
+Value Evaluator::EvalLoopCall(const Expr& e) {
+  const Value loop = Lookup("loop");
+  if (loop.is_undefined()) return rt_.FailType("{}", loop.undefined_reason());
+  if (loop.kind() != Kind::kLoop || loop.as_loop().recursive == nullptr) {
+    return rt_.FailType("'loop' can be called in a loop marked 'recursive' only");
+  }
+  const Loop outer = loop.as_loop();
+  const Value items = EvalOperand(e, 0);
   MarkedText text;
-  Run(macro.body, text);
-  scopes_.resize(2);
-  scopes_.insert(scopes_.end(), std::make_move_iterator(hidden.begin()),
-                 std::make_move_iterator(hidden.end()));
+  if (rt_.ok()) RunLoop(*outer.recursive, items, outer.scope, outer.depth0 + 1, text);
   return rt_.Text(std::move(text));
+}
+
+Value Evaluator::EvalFormat(const Expr& e) {
+  const Value receiver = EvalOperand(e, 0);
+  FormatArguments arguments;
+  const size_t positional = e.operands.size() - e.names.size();
+  for (size_t i = 1; i < e.operands.size() && rt_.ok(); ++i) {
+    Value value = EvalOperand(e, i);
+    if (i < positional) {
+      arguments.positional.push_back(std::move(value));
+    } else {
+      arguments.named.emplace_back(e.names[i - positional], std::move(value));
+    }
+  }
+  if (!rt_.ok()) return Value();
+  if (receiver.is_string()) return FormatString(rt_, receiver.as_text(), arguments);
+  if (receiver.is_undefined()) return rt_.FailType("{}", receiver.undefined_reason());
+  return rt_.FailType("'{} object' has no method 'format'", TypeName(receiver));
 }
 
 Value Evaluator::Apply(const Expr& e, const Value* subject) {

@@ -239,6 +239,10 @@ ExprPtr ExpressionParser::ParseNameOrCall() {
   if (IsReserved(name)) {
     cursor_.Fail(InvalidArgumentError("line {}: expected an expression, found '{}'", line, name));
   }
+  if (macro_depth_ > 0) {
+    if (name == "varargs" || name == "kwargs") cursor_.FailUnknown("variable", name, line);
+    caller_used_ = caller_used_ || name == "caller";
+  }
   if (cursor_.AtOperator("(")) return ParseFunctionCall(name, line);
   ExprPtr e = Make(ExprKind::kName, line);
   e->name = name;
@@ -248,9 +252,18 @@ ExprPtr ExpressionParser::ParseNameOrCall() {
 ExprPtr ExpressionParser::ParseFunctionCall(const std::string& name, int line) {
   if (name == "namespace") return ParseNamespace(line);
   if (name == "dict") return ParseDictCall(line);
+  if (name == "loop") return ParseLoopCall(line);
+  if (name == "caller" && macro_depth_ > 0) {
+    return ParseMacroCall(ExprKind::kCallerCall, name, line);
+  }
   ExprPtr call = Make(ExprKind::kCall, line);
   call->builtin = FindFunction(name);
-  if (call->builtin == nullptr) return ParseMacroCall(name, line);
+  if (call->builtin == nullptr) {
+    const bool known = std::any_of(macro_calls_.begin(), macro_calls_.end(),
+                                   [&name](const auto& other) { return other.first == name; });
+    if (!known) macro_calls_.emplace_back(name, line);
+    return ParseMacroCall(ExprKind::kMacroCall, name, line);
+  }
   Bind(*call, name, ParseArguments());
   return call;
 }
@@ -284,18 +297,71 @@ ExprPtr ExpressionParser::ParseDictCall(int line) {
   return e;
 }
 
-ExprPtr ExpressionParser::ParseMacroCall(const std::string& name, int line) {
-  const bool known = std::any_of(macro_calls_.begin(), macro_calls_.end(),
-                                 [&name](const auto& call) { return call.first == name; });
-  if (!known) macro_calls_.emplace_back(name, line);
-  CallArguments arguments = ParseArguments();
-  ExprPtr e = Make(ExprKind::kMacroCall, line);
-  e->name = name;
-  for (ExprPtr& value : arguments.positional) Add(*e, std::move(value));
+void ExpressionParser::AddArguments(Expr& call, CallArguments arguments) {
+  for (ExprPtr& value : arguments.positional) Add(call, std::move(value));
   for (auto& [keyword, value] : arguments.keywords) {
-    e->names.push_back(keyword);
-    Add(*e, std::move(value));
+    call.names.push_back(keyword);
+    Add(call, std::move(value));
   }
+}
+
+ExprPtr ExpressionParser::ParseMacroCall(ExprKind kind, const std::string& name, int line) {
+  ExprPtr e = Make(kind, line);
+  e->name = name;
+  AddArguments(*e, ParseArguments());
+  return e;
+}
+
+ExprPtr ExpressionParser::ParseMacroCallOnly() {
+  const int line = cursor_.Peek().line;
+  ExprPtr e = ParseExpression();
+  if (cursor_.ok() && e->kind != ExprKind::kMacroCall) {
+    cursor_.FailUnknown("call of what is no macro in the tag", "call", line);
+  }
+  return e;
+}
+
+ExprPtr ExpressionParser::ParseLoopCall(int line) {
+  CallArguments arguments = ParseArguments();
+  ExprPtr e = Make(ExprKind::kLoopCall, line);
+  if (!cursor_.ok()) return e;
+  if (arguments.positional.size() != 1 || !arguments.keywords.empty()) {
+    cursor_.FailSyntax("'loop' takes one argument");
+    return e;
+  }
+  Add(*e, std::move(arguments.positional[0]));
+  return e;
+}
+
+ExprPtr ExpressionParser::ParseFormat(ExprPtr receiver, int line) {
+  ExprPtr e = Make(ExprKind::kFormat, line, std::move(receiver));
+  AddArguments(*e, ParseArguments());
+  return e;
+}
+
+ExprPtr ExpressionParser::MakePercent(ExprPtr subject, CallArguments arguments, int line) {
+  ExprPtr text = MakeApplication(ExprKind::kFilter, "string", std::move(subject), {}, line);
+  if (!arguments.positional.empty() && !arguments.keywords.empty()) {
+    cursor_.FailUnknown("mixture of arguments with and without names for the filter", "format",
+                        line);
+  }
+  ExprPtr values = Make(arguments.keywords.empty() ? ExprKind::kTuple : ExprKind::kDict, line);
+  for (ExprPtr& value : arguments.positional) Add(*values, std::move(value));
+  for (auto& [keyword, value] : arguments.keywords) {
+    Add(*values, Constant(Value::MakeString(keyword), line));
+    Add(*values, std::move(value));
+  }
+  ExprPtr e = Make(ExprKind::kBinary, line, std::move(text), std::move(values));
+  e->binary = BinaryOp::kModulo;
+  return e;
+}
+
+ExprPtr ExpressionParser::ParseBlockFilters() {
+  const int line = cursor_.Peek().line;
+  ExprPtr e = Make(ExprKind::kBlockText, line);
+  do {
+    e = ParseFilter(std::move(e), line);
+  } while (cursor_.SkipOperator("|"));
   return e;
 }
 
@@ -386,6 +452,7 @@ ExprPtr ExpressionParser::ParseDot(ExprPtr object, int line) {
     e->name = name;
     return e;
   }
+  if (name == "format") return ParseFormat(std::move(object), line);
   ExprPtr call = Make(ExprKind::kMethod, line, std::move(object));
   call->builtin = FindMethod(name);
   if (call->builtin == nullptr) {
@@ -439,6 +506,7 @@ ExprPtr ExpressionParser::ParseFilter(ExprPtr subject, int line) {
   const std::string name = cursor_.Next().text;
   CallArguments arguments;
   if (cursor_.AtOperator("(")) arguments = ParseArguments();
+  if (name == "format") return MakePercent(std::move(subject), std::move(arguments), line);
   if (name == "map") return MakeMap(std::move(subject), std::move(arguments), line);
   if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") {
     return MakeSelect(name, std::move(subject), std::move(arguments), line);

@@ -28,6 +28,27 @@ class ExpressionParser {
   // `| filter` behind `e`, any number of them; tests too.
   ExprPtr ParseFilters(ExprPtr e);
 
+  // filter | filter ... applied to what a block writes; stands on the first filter's name.
+  ExprPtr ParseBlockFilters();
+  // A call of a macro, as `call` blocks have it.
+  ExprPtr ParseMacroCallOnly();
+
+  // While one of these lives, the names that a macro's body has besides its own mean something.
+  class InMacro {
+   public:
+    explicit InMacro(ExpressionParser& parser) : parser_(parser) {
+      ++parser.macro_depth_;
+      parser.caller_used_ = false;
+    }
+    ~InMacro() { --parser_.macro_depth_; }
+    InMacro(const InMacro&) = delete;
+    InMacro& operator=(const InMacro&) = delete;
+    bool caller_used() const { return parser_.caller_used_; }
+
+   private:
+    ExpressionParser& parser_;
+  };
+
   // The functions called so far that are no builtins, each with its first line: macros, if the
   // template defines them somewhere.
   const std::vector<std::pair<std::string, int>>& macro_calls() const { return macro_calls_; }
@@ -75,7 +96,13 @@ class ExpressionParser {
   ExprPtr ParseFunctionCall(const std::string& name, int line);
   ExprPtr ParseNamespace(int line);
   ExprPtr ParseDictCall(int line);
-  ExprPtr ParseMacroCall(const std::string& name, int line);
+  // Behind the name: the arguments of a macro or of `caller`.
+  ExprPtr ParseMacroCall(ExprKind kind, const std::string& name, int line);
+  ExprPtr ParseLoopCall(int line);
+  ExprPtr ParseFormat(ExprPtr receiver, int line);
+  // `x | format(...)` is x % (...).
+  ExprPtr MakePercent(ExprPtr subject, CallArguments arguments, int line);
+  void AddArguments(Expr& call, CallArguments arguments);
   ExprPtr ParsePostfix(ExprPtr e);
   ExprPtr ParseDot(ExprPtr object, int line);
   ExprPtr ParseSubscript(ExprPtr object, int line);
@@ -96,6 +123,8 @@ class ExpressionParser {
 
   TokenCursor& cursor_;
   std::vector<std::pair<std::string, int>> macro_calls_;
+  int macro_depth_ = 0;
+  bool caller_used_ = false;
 };
 
 }  // namespace tandem::jinja

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "text/jinja/builtins.h"
+#include "text/jinja/number_format.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
 #include "text/unicode.h"
@@ -118,6 +119,35 @@ Value ToJsonFilter(Runtime& rt, Arguments args) {
   }
   style.sort_keys = TruthOr(args, 4, false);
   return rt.String(ToJson(rt, *args[0], style));
+}
+
+// The last word that would be cut goes as a whole, unless `killwords`.
+Value Truncate(Runtime& rt, Arguments args) {
+  const MarkedText text = rt.MarkedStr(*args[0]);
+  const int64_t length = IntOr(rt, args, 1, 255);
+  const bool kill_words = TruthOr(args, 2, false);
+  const Value end = Given(args, 3) ? *args[3] : Value::MakeString("...");
+  const int64_t leeway = Given(args, 4) && !args[4]->is_none() ? IntOr(rt, args, 4, 0) : 5;
+  if (!end.is_string()) return rt.FailType("truncate: the end must be a string");
+  const int64_t end_length = CountCharacters(end.as_string());
+  if (length < end_length || leeway < 0) {
+    return rt.FailType("truncate: the length is below that of the end, or the leeway below 0");
+  }
+  rt.ChargeBytes(text.size());
+  if (CountCharacters(text.text()) <= length + leeway) return rt.Text(text);
+  std::string_view kept = FirstCharacters(text.text(), length - end_length);
+  if (const size_t blank = kept.rfind(' '); !kill_words && blank != std::string_view::npos) {
+    kept = kept.substr(0, blank);
+  }
+  MarkedText out = text.Part(kept);
+  out.Append(end.as_text());
+  return rt.Text(std::move(out));
+}
+
+Value Center(Runtime& rt, Arguments args) {
+  const Value text = rt.Text(rt.MarkedStr(*args[0]));
+  const std::optional<Value> forwarded[] = {text, Given(args, 1) ? *args[1] : Value(int64_t{80})};
+  return rt.ok() ? CallMethod(rt, *FindMethod("center"), forwarded) : Value();
 }
 
 // --- numbers ---
@@ -255,6 +285,8 @@ constexpr Builtin kStringFilters[] = {
     {"title", MapText<TitleWords>},
     {"replace", Replace, {"old", "new", "count"}, 2},
     {"indent", Indent, {"width", "first", "blank"}},
+    {"truncate", Truncate, {"length", "killwords", "end", "leeway"}},
+    {"center", Center, {"width"}},
     {"string", StringOf},
     {"safe", Identity},
     {"tojson", ToJsonFilter, {"ensure_ascii", "indent", "separators", "sort_keys"}},

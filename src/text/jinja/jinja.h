@@ -1,7 +1,7 @@
 // What: Template: a small Jinja interpreter for chat templates.
 // Not here: what a chat template is given (chat_template.h); the parts of Jinja that no chat
-//   template uses (inheritance, includes, call blocks, auto-escaping). What is not supported is an
-//   error when the template is loaded, never a wrong text.
+//   template uses (inheritance, includes, auto-escaping, macros as values, argument unpacking).
+//   What is not supported is an error when the template is loaded, never a wrong text.
 // Threads: immutable after Create; Render from any thread.
 // Cost: bounded by Limits, whatever the template and its variables. Transient memory of Create is
 //   about 50 bytes per byte of source.

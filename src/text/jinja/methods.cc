@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <utility>
 
 #include "text/jinja/builtins.h"
+#include "text/jinja/number_format.h"
 #include "text/jinja/strings.h"
 #include "text/unicode.h"
 
@@ -197,11 +199,6 @@ Value ReplaceMethod(Runtime& rt, Arguments args) {
   return rt.Text(std::move(out));
 }
 
-int64_t CharacterCount(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
-}
-
 template <bool kLast>
 Value Find(Runtime& rt, Arguments args) {
   const std::string& text = Self(args);
@@ -209,13 +206,75 @@ Value Find(Runtime& rt, Arguments args) {
   rt.ChargeBytes(text.size() + needle.size());
   const size_t at = kLast ? FindLastText(text, needle) : FindText(text, needle, 0);
   if (at == std::string::npos) return Value(int64_t{-1});
-  return Value(CharacterCount(std::string_view(text).substr(0, at)));
+  return Value(CountCharacters(std::string_view(text).substr(0, at)));
 }
 
 Value Count(Runtime& rt, Arguments args) {
   const std::string needle = StringOr(rt, args, 1, "");
-  if (needle.empty()) return Value(CharacterCount(Self(args)) + 1);
+  if (needle.empty()) return Value(CountCharacters(Self(args)) + 1);
   return Value(static_cast<int64_t>(Matches(rt, Self(args), needle, INT64_MAX).size()));
+}
+
+// ljust, rjust, center.
+template <char kAlign>
+Value Justify(Runtime& rt, Arguments args) {
+  FormatSpec spec;
+  spec.width = std::max<int64_t>(IntOr(rt, args, 1, 0), 0);
+  spec.fill = StringOr(rt, args, 2, " ");
+  spec.align = kAlign;
+  if (spec.fill.size() > 4 || CountCharacters(spec.fill) != 1) {
+    return rt.FailType("the filling must be one character");
+  }
+  const MarkedText& text = args[0]->as_text();
+  rt.ChargeBytes(text.size());
+  const int64_t missing = spec.width - CountCharacters(text.text());
+  if (missing <= 0) return *args[0];
+  if (spec.width > static_cast<int64_t>(rt.limits().max_output_bytes)) {
+    return rt.Fail(OutOfRangeError("a text grows beyond {} bytes", rt.limits().max_output_bytes));
+  }
+  const bool data = Given(args, 2) && args[2]->HasData();
+  MarkedText out;
+  if (kAlign == '^' && missing % 2 == 1 && spec.width % 2 == 1) {
+    // Python puts the odd one to the left here.
+    FormatSpec one = spec;
+    one.align = '>';
+    one.width = spec.width - missing + 1;
+    AppendField(rt, text, one, '>', data, out);
+    AppendField(rt, MarkedText(std::exchange(out, {})), spec, '^', data, out);
+  } else {
+    AppendField(rt, text, spec, kAlign, data, out);
+  }
+  return rt.Text(std::move(out));
+}
+
+Value ZeroFill(Runtime& rt, Arguments args) {
+  const std::string& text = Self(args);
+  const bool has_sign = text.starts_with('+') || text.starts_with('-');
+  FormatSpec spec;
+  spec.width = std::max<int64_t>(IntOr(rt, args, 1, 0), 0) - (has_sign ? 1 : 0);
+  spec.fill.assign(1, '0');
+  if (spec.width > static_cast<int64_t>(rt.limits().max_output_bytes)) {
+    return rt.Fail(OutOfRangeError("a text grows beyond {} bytes", rt.limits().max_output_bytes));
+  }
+  const MarkedText& marked = args[0]->as_text();
+  MarkedText out = marked.Part(0, has_sign ? 1 : 0);
+  AppendField(rt, marked.Part(has_sign ? 1 : 0, marked.size()), spec, '>', false, out);
+  return rt.Text(std::move(out));
+}
+
+template <bool kLast>
+Value Index(Runtime& rt, Arguments args) {
+  const Value at = Find<kLast>(rt, args);
+  if (at.is_int() && at.as_int() < 0) return rt.FailType("index: the text does not occur");
+  return at;
+}
+
+template <bool kUpper>
+Value IsCased(Runtime& rt, Arguments args) {
+  rt.ChargeBytes(Self(args).size() * 16);
+  const std::string upper = ToUpper(Self(args));
+  const std::string lower = ToLower(Self(args));
+  return Value(upper != lower && Self(args) == (kUpper ? upper : lower));
 }
 
 template <std::string (*kFunction)(std::string_view)>
@@ -269,6 +328,9 @@ Value AllOf(Runtime& rt, Arguments args) {
 }
 
 bool IsLetter(char32_t code) { return ClassOf(code) == CharClass::kLetter; }
+bool IsLetterOrNumber(char32_t code) {
+  return IsLetter(code) || ClassOf(code) == CharClass::kNumber;
+}
 
 // Python counts superscripts and circled numbers among the digits too.
 Value IsDigit(Runtime& rt, Arguments args) {
@@ -313,7 +375,41 @@ Value View(Runtime& rt, Arguments args) {
   return rt.MakeList(Flavor::kView, std::move(out));
 }
 
+// --- list ---
+
+bool CanBeCounted(const Value& v) {
+  return v.as_list().flavor != Flavor::kView && v.as_list().flavor != Flavor::kIterator;
+}
+
+Value CountItems(Runtime& rt, Arguments args) {
+  if (!CanBeCounted(*args[0])) return rt.FailType("an iterator has no method 'count'");
+  int64_t count = 0;
+  for (const Value& item : args[0]->as_list().items) count += rt.Equal(item, *args[1]) ? 1 : 0;
+  return Value(count);
+}
+
+Value IndexOfItem(Runtime& rt, Arguments args) {
+  if (!CanBeCounted(*args[0])) return rt.FailType("an iterator has no method 'index'");
+  const auto& items = args[0]->as_list().items;
+  for (size_t i = 0; i < items.size() && rt.ok(); ++i) {
+    if (rt.Equal(items[i], *args[1])) return Value(static_cast<int64_t>(i));
+  }
+  return rt.FailType("index: the value is not in the list");
+}
+
 // --- loop ---
+
+Value Changed(Runtime& rt, Arguments args) {
+  std::vector<Value> values;
+  for (size_t i = 1; i < args.size() && Given(args, i); ++i) values.push_back(*args[i]);
+  std::vector<Value>& last = args[0]->as_loop().last_changed;
+  const auto equal = [&rt](const Value& a, const Value& b) { return rt.Equal(a, b); };
+  if (std::equal(values.begin(), values.end(), last.begin(), last.end(), equal)) {
+    return Value(false);
+  }
+  last = std::move(values);
+  return Value(true);
+}
 
 Value Cycle(Runtime&, Arguments args) {
   size_t count = 1;
@@ -389,6 +485,15 @@ constexpr Builtin kMethods[] = {
     {"find", Find<false>, {"sub"}, 1, Kind::kString},
     {"rfind", Find<true>, {"sub"}, 1, Kind::kString},
     {"count", Count, {"sub"}, 1, Kind::kString},
+    {"index", Index<false>, {"sub"}, 1, Kind::kString},
+    {"rindex", Index<true>, {"sub"}, 1, Kind::kString},
+    {"ljust", Justify<'<'>, {"width", "fillchar"}, 1, Kind::kString},
+    {"rjust", Justify<'>'>, {"width", "fillchar"}, 1, Kind::kString},
+    {"center", Justify<'^'>, {"width", "fillchar"}, 1, Kind::kString},
+    {"zfill", ZeroFill, {"width"}, 1, Kind::kString},
+    {"isalnum", AllOf<IsLetterOrNumber>, {}, 0, Kind::kString},
+    {"isupper", IsCased<true>, {}, 0, Kind::kString},
+    {"islower", IsCased<false>, {}, 0, Kind::kString},
     {"upper", MapText<ToUpper>, {}, 0, Kind::kString},
     {"lower", MapText<ToLower>, {}, 0, Kind::kString},
     {"capitalize", MapText<Capitalize>, {}, 0, Kind::kString},
@@ -398,7 +503,10 @@ constexpr Builtin kMethods[] = {
     {"keys", View<Part::kKeys>, {}, 0, Kind::kDict},
     {"values", View<Part::kValues>, {}, 0, Kind::kDict},
     {"items", View<Part::kItems>, {}, 0, Kind::kDict},
+    {"count", CountItems, {"value"}, 1, Kind::kList},
+    {"index", IndexOfItem, {"value"}, 1, Kind::kList},
     {"cycle", Cycle, {"a", "b", "c", "d"}, 1, Kind::kLoop},
+    {"changed", Changed, {"a", "b", "c", "d"}, 1, Kind::kLoop},
 };
 
 constexpr Builtin kFunctions[] = {
@@ -462,6 +570,12 @@ Value CallMethod(Runtime& rt, const Builtin& method, Arguments arguments) {
   const Value& receiver = *arguments[0];
   if (receiver.is_undefined()) return rt.FailType("{}", receiver.undefined_reason());
   if (receiver.kind() != method.receiver) {
+    // Another type's method of the same name takes as many arguments.
+    for (const Builtin& other : kMethods) {
+      if (other.name == method.name && other.receiver == receiver.kind()) {
+        return other.call(rt, arguments);
+      }
+    }
     return rt.FailType("'{} object' has no method '{}'", TypeName(receiver), method.name);
   }
   return method.call(rt, arguments);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "text/jinja/builtins.h"
+#include "text/jinja/formatting.h"
 #include "text/jinja/strings.h"
 #include "text/unicode.h"
 
@@ -190,9 +191,9 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   if (name == "length") return Value(length);
   if (name == "revindex") return Value(length - index0);
   if (name == "revindex0") return Value(length - index0 - 1);
-  // Depth counts recursive loops, which this interpreter has not.
-  if (name == "depth") return Value(int64_t{1});
-  if (name == "depth0") return Value(int64_t{0});
+  const int64_t depth0 = static_cast<int64_t>(loop.depth0);  // of recursion, not of nesting
+  if (name == "depth") return Value(depth0 + 1);
+  if (name == "depth0") return Value(depth0);
   if (name == "previtem") {
     return index0 > 0 ? loop.items->items[loop.index0 - 1]
                       : Value::MakeUndefined("there is no previous item");
@@ -293,6 +294,7 @@ Value SliceString(Runtime& rt, const MarkedText& marked, const Value& start, con
 
 Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
   if (!rt.Charge()) return Value();
+  if (op == BinaryOp::kModulo && a.is_string()) return FormatPercent(rt, a.as_text(), b);
   for (const Value* v : {&a, &b}) {
     if (v->is_undefined()) return rt.FailType("{}", v->undefined_reason());
   }
@@ -306,9 +308,6 @@ Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
   if (op == BinaryOp::kMultiply) {
     if ((a.is_string() || IsListOrTuple(a)) && IsInteger(b)) return Repeat(rt, a, ToInt(b));
     if ((b.is_string() || IsListOrTuple(b)) && IsInteger(a)) return Repeat(rt, b, ToInt(a));
-  }
-  if (op == BinaryOp::kModulo && a.is_string()) {
-    return rt.Fail(UnimplementedError("formatting a string with '%' is not supported"));
   }
   return rt.FailType("'{}' has no meaning between {} and {}", OpText(op), TypeName(a), TypeName(b));
 }
@@ -356,6 +355,9 @@ Value Attribute(Runtime& rt, const Value& object, std::string_view name) {
   if (object.is_undefined()) return rt.FailType("{}", object.undefined_reason());
   if (HasPythonAttribute(object, name)) return Value(Callable{});
   const Value* found = nullptr;
+  if (object.is_list() && object.as_list().is_group && (name == "grouper" || name == "list")) {
+    return object.as_list().items[name == "list" ? 1 : 0];
+  }
   if (object.kind() == Kind::kNamespace) found = object.as_namespace().Find(name);
   if (object.kind() == Kind::kLoop) return LoopAttribute(object.as_loop(), name);
   if (object.is_dict()) found = object.as_dict().Find(name);

@@ -80,6 +80,12 @@ class Parser {
       block.push_back(ParseSet());
     } else if (name == "macro") {
       block.push_back(ParseMacro());
+    } else if (name == "call") {
+      block.push_back(ParseCall());
+    } else if (name == "filter") {
+      block.push_back(ParseFilter());
+    } else if (name == "with") {
+      block.push_back(ParseWith());
     } else if (name == "break" || name == "continue") {
       if (loop_depth_ == 0) return cursor_.FailSyntax(fmt::format("'{}' outside of a loop", name));
       block.push_back(MakeStmt(name == "break" ? StmtKind::kBreak : StmtKind::kContinue));
@@ -104,7 +110,7 @@ class Parser {
     if (!cursor_.SkipName("in")) cursor_.FailSyntax("expected 'in'");
     stmt->expr = expressions_.ParseTuple(/*conditional=*/false);
     if (cursor_.SkipName("if")) stmt->filter = expressions_.ParseExpression();
-    if (cursor_.AtName("recursive")) cursor_.FailUnknown("loop modifier", "recursive", stmt->line);
+    stmt->recursive = cursor_.SkipName("recursive");
     cursor_.ExpectBlockEnd();
     ++loop_depth_;
     ++scope_depth_;
@@ -149,14 +155,55 @@ class Parser {
       return stmt;
     }
     stmt->kind = StmtKind::kSetBlock;
-    if (cursor_.AtOperator("|")) cursor_.FailUnknown("filter on a block", "set", stmt->line);
+    if (cursor_.SkipOperator("|")) stmt->expr = expressions_.ParseBlockFilters();
+    stmt->body = ParseCollectedBlock("endset");
+    return stmt;
+  }
+
+  // The rest of a tag, a block whose text is collected, and the tag that ends it. A loop outside
+  // cannot be left from inside.
+  Block ParseCollectedBlock(std::string_view end) {
     cursor_.ExpectBlockEnd();
-    // A loop outside cannot be left from inside a block whose text is being collected.
     const int outer_loops = std::exchange(loop_depth_, 0);
     ++scope_depth_;
-    stmt->body = ParseBlock({"endset"});
+    Block body = ParseBlock({end});
     --scope_depth_;
     loop_depth_ = outer_loops;
+    cursor_.Next();
+    cursor_.ExpectBlockEnd();
+    return body;
+  }
+
+  // {% filter name(...) | name ... %}
+  StmtPtr ParseFilter() {
+    auto stmt = MakeStmt(StmtKind::kFilter);
+    stmt->expr = expressions_.ParseBlockFilters();
+    stmt->body = ParseCollectedBlock("endfilter");
+    return stmt;
+  }
+
+  // {% call macro(...) %} or {% call(parameter, ...) macro(...) %}
+  StmtPtr ParseCall() {
+    auto stmt = MakeStmt(StmtKind::kCall);
+    if (cursor_.AtOperator("(")) ParseParameters(*stmt);
+    stmt->expr = expressions_.ParseMacroCallOnly();
+    stmt->body = ParseCollectedBlock("endcall");
+    return stmt;
+  }
+
+  // {% with name = value, ... %}
+  StmtPtr ParseWith() {
+    auto stmt = MakeStmt(StmtKind::kWith);
+    while (cursor_.ok() && cursor_.Peek().kind != TokenKind::kBlockEnd) {
+      if (!stmt->defaults.empty()) cursor_.ExpectOperator(",");
+      stmt->target.parts.push_back(ParseTarget(/*allow_attribute=*/false));
+      cursor_.ExpectOperator("=");
+      stmt->defaults.push_back(expressions_.ParseExpression());
+    }
+    cursor_.ExpectBlockEnd();
+    ++scope_depth_;
+    stmt->body = ParseBlock({"endwith"});
+    --scope_depth_;
     cursor_.Next();
     cursor_.ExpectBlockEnd();
     return stmt;
@@ -171,32 +218,36 @@ class Parser {
       cursor_.FailSyntax("expected the name of a macro");
     }
     stmt->target.name = name.text;
-    if (name.text == "namespace" || name.text == "dict" || FindFunction(name.text) != nullptr) {
+    if (name.text == "namespace" || name.text == "dict" || name.text == "loop" ||
+        name.text == "caller" || FindFunction(name.text) != nullptr) {
       cursor_.FailUnknown("macro with the name of a function", name.text, stmt->line);
     }
     macros_.push_back(name.text);
+    const ExpressionParser::InMacro in_macro(expressions_);
+    ParseParameters(*stmt);
+    stmt->body = ParseCollectedBlock("endmacro");
+    stmt->uses_caller = in_macro.caller_used();
+    return stmt;
+  }
+
+  // (parameter, parameter = default, ...)
+  void ParseParameters(Stmt& stmt) {
     cursor_.ExpectOperator("(");
     while (cursor_.ok() && !cursor_.AtOperator(")")) {
-      stmt->parameters.push_back(ParseTargetItem(/*allow_attribute=*/false).name);
+      stmt.parameters.push_back(ParseTargetItem(/*allow_attribute=*/false).name);
+      if (stmt.parameters.back() == "caller") {
+        cursor_.FailUnknown("parameter", "caller", stmt.line);
+      }
       ExprPtr fallback;
       if (cursor_.SkipOperator("=")) {
         fallback = expressions_.ParseExpression();
-      } else if (!stmt->defaults.empty() && stmt->defaults.back() != nullptr) {
+      } else if (!stmt.defaults.empty() && stmt.defaults.back() != nullptr) {
         cursor_.FailSyntax("expected a default, as the parameter before has one");
       }
-      stmt->defaults.push_back(std::move(fallback));
+      stmt.defaults.push_back(std::move(fallback));
       if (!cursor_.SkipOperator(",")) break;
     }
     cursor_.ExpectOperator(")");
-    cursor_.ExpectBlockEnd();
-    const int outer_loops = std::exchange(loop_depth_, 0);
-    ++scope_depth_;
-    stmt->body = ParseBlock({"endmacro"});
-    --scope_depth_;
-    loop_depth_ = outer_loops;
-    cursor_.Next();
-    cursor_.ExpectBlockEnd();
-    return stmt;
   }
 
   Target ParseTarget(bool allow_attribute) {

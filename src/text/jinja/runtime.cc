@@ -73,6 +73,14 @@ Value Runtime::MakeList(List::Flavor flavor, std::vector<Value> items) {
   return Value(std::shared_ptr<const List>(std::move(list)));
 }
 
+Value Runtime::MakeGroup(Value key, Value members) {
+  const Value pair = MakeList(List::Flavor::kTuple, {std::move(key), std::move(members)});
+  if (!ok()) return Value();
+  auto group = std::make_shared<List>(pair.as_list());
+  group->is_group = true;
+  return Value(std::shared_ptr<const List>(std::move(group)));
+}
+
 Value Runtime::MakeDict(std::vector<std::pair<std::string, Value>> entries, bool data_keys) {
   size_t bytes = sizeof(Dict);
   for (const auto& [key, value] : entries) bytes += key.size() + kEntryBytes;

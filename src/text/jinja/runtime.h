@@ -63,6 +63,8 @@ class Runtime {
   Value String(std::string text);
   Value Text(MarkedText text);
   Value MakeList(List::Flavor flavor, std::vector<Value> items);
+  // A tuple as groupby makes them.
+  Value MakeGroup(Value key, Value members);
   Value MakeDict(std::vector<std::pair<std::string, Value>> entries, bool data_keys = false);
   Namespace* MakeNamespace();
   Loop* MakeLoop();

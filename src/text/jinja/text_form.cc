@@ -152,6 +152,10 @@ std::string FloatRepr(double v) {
          digits.substr(static_cast<size_t>(exponent + 1));
 }
 
+Status AppendRepr(const Value& v, size_t max_bytes, std::string& out) {
+  return Printer(max_bytes, out).Repr(v);
+}
+
 Status AppendStr(const Value& v, size_t max_bytes, std::string& out) {
   Printer printer(max_bytes, out);
   if (v.is_undefined()) return OkStatus();

@@ -37,6 +37,7 @@ struct List;
 struct Dict;
 struct Namespace;
 struct Loop;
+struct Stmt;
 
 enum class Kind {
   kUndefined,
@@ -132,6 +133,8 @@ struct List {
   Flavor flavor = Flavor::kList;
   int depth = 1;
   bool has_data = false;
+  // A pair that the filter groupby made: its items have the names "grouper" and "list".
+  bool is_group = false;
   std::vector<Value> items;
 };
 
@@ -161,6 +164,12 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index0 = 0;
+  size_t depth0 = 0;
+  // What loop.changed() was last given; empty: it was not called yet.
+  mutable std::vector<Value> last_changed;
+  // Of a recursive loop while it runs: its statement, and the scope that it stands in.
+  const Stmt* recursive = nullptr;
+  size_t scope = 0;
 };
 
 // All strings, keys included, are marked as data. INVALID_ARGUMENT for a string that is not UTF-8,
@@ -179,6 +188,8 @@ std::string_view TypeName(const Value& v);
 // FAILED_PRECONDITION for what has no meaningful text (namespaces, functions, iterators),
 // OUT_OF_RANGE when `out` would pass `max_bytes`.
 Status AppendStr(const Value& v, size_t max_bytes, std::string& out);
+// The same for repr(v), which quotes strings.
+Status AppendRepr(const Value& v, size_t max_bytes, std::string& out);
 // Python's repr(float): the shortest digits that read back equal.
 std::string FloatRepr(double v);
 
