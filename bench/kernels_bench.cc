@@ -54,6 +54,16 @@ std::vector<float> RandomFloats(int64_t count, uint64_t seed) {
   return values;
 }
 
+// Rows whose every fifth block of columns is large: about as many blocks are refined as in a model.
+std::vector<float> ModelLikeRows(int32_t rows, int32_t cols, uint64_t seed) {
+  std::vector<float> values = RandomFloats(int64_t{rows} * cols, seed);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t block = i % static_cast<size_t>(cols) / kActivationBlock;
+    if (block % 5 == 0) values[i] *= 4;
+  }
+  return values;
+}
+
 std::string HashOf(const std::vector<float>& values) {
   return HashBytes(std::as_bytes(std::span(values))).ToHex().substr(0, 16);
 }
@@ -86,15 +96,24 @@ struct ActivationRows {
       : f32(static_cast<size_t>(rows) * static_cast<size_t>(cols)),
         codes(f32.size()),
         scales(f32.size() / kActivationBlock),
-        sums(f32.size() / kActivationBlock) {
+        sums(scales.size()),
+        fine_codes(f32.size()),
+        fine_sums(scales.size()),
+        refined(scales.size()) {
     activation.cols = cols;
     activation.f32 = f32.data();
-    activation.q8 = {codes.data(), scales.data(), sums.data()};
+    activation.q8 = {codes.data(),
+                     scales.data(),
+                     sums.data(),
+                     {fine_codes.data(), fine_sums.data(), refined.data()}};
   }
   std::vector<float> f32;
   std::vector<int8_t> codes;
   std::vector<float> scales;
   std::vector<int32_t> sums;
+  std::vector<int8_t> fine_codes;
+  std::vector<int32_t> fine_sums;
+  std::vector<uint8_t> refined;
   Activation activation;
 };
 
@@ -138,13 +157,20 @@ constexpr MatMulCase kMatMulCases[] = {
     {"smollm2_logits", 49152, 576}, {"0.6b_up", 3072, 1024},
 };
 
+// In which every type of weights is measured.
+constexpr MatMulCase kTypesCase = {"types_2048", 2048, 2048};
+constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
+                               DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
+                               DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                               DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+
 void BenchMatMul(benchmark::State& state, Machine& machine, DType dtype, const MatMulCase& shape) {
   const auto rows = static_cast<int32_t>(state.range(0));
   const bool integer = InfoOf(dtype).block_elements > 1;
   const std::vector<Buffer> weights =
       PackedCopies(*machine.device, dtype, shape.outputs, shape.inputs);
   ActivationRows x(rows, shape.inputs);
-  Normalise(*machine.stream, RandomFloats(int64_t{rows} * shape.inputs, 2), rows, x.activation);
+  Normalise(*machine.stream, ModelLikeRows(rows, shape.inputs, 2), rows, x.activation);
   std::vector<float> out(static_cast<size_t>(rows) * static_cast<size_t>(shape.outputs));
   MatMulArgs args;
   args.x = x.activation;
@@ -154,7 +180,7 @@ void BenchMatMul(benchmark::State& state, Machine& machine, DType dtype, const M
   args.parts[0].out = out.data();
   args.parts[0].out_stride = shape.outputs;
   Work work;
-  work.bytes = static_cast<double>(weights[0].size()) +
+  work.bytes = static_cast<double>(PackedBytes(dtype, shape.outputs, shape.inputs)) +
                4.0 * rows * (double{1} * shape.inputs + shape.outputs);
   work.ops = 2.0 * rows * shape.inputs * shape.outputs;
   work.compute = integer ? ComputeKind::kInt8 : ComputeKind::kFp32;
@@ -295,6 +321,18 @@ void BenchSiluMul(benchmark::State& state, Machine& machine) {
   state.SetLabel(HashOf(out.f32));
 }
 
+void RegisterMatMul(Machine& machine, DType dtype, const MatMulCase& shape,
+                    std::initializer_list<int64_t> rows) {
+  if (!CanPack(dtype, shape.outputs, shape.inputs).ok()) return;
+  auto* bench =
+      benchmark::RegisterBenchmark(fmt::format("MatMul/{}/{}", NameOf(dtype), shape.name).c_str(),
+                                   [&machine, dtype, shape](benchmark::State& state) {
+                                     BenchMatMul(state, machine, dtype, shape);
+                                   });
+  bench->UseRealTime()->Unit(benchmark::kMicrosecond)->ArgName("M");
+  for (const int64_t m : rows) bench->Arg(m);
+}
+
 void RegisterAll(Machine& machine) {
   const auto add = [&machine](const std::string& name, auto body) {
     return benchmark::RegisterBenchmark(
@@ -304,14 +342,12 @@ void RegisterAll(Machine& machine) {
   };
   for (const DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kF32}) {
     for (const MatMulCase& shape : kMatMulCases) {
-      if (!CanPack(dtype, shape.outputs, shape.inputs).ok()) continue;
-      auto* bench = add(fmt::format("MatMul/{}/{}", NameOf(dtype), shape.name),
-                        [dtype, shape](benchmark::State& state, Machine& m) {
-                          BenchMatMul(state, m, dtype, shape);
-                        });
-      bench->ArgName("M");
-      for (const int64_t rows : {1, 4, 16, 64, 256}) bench->Arg(rows);
+      RegisterMatMul(machine, dtype, shape, {1, 4, 16, 64, 256});
     }
+  }
+  // Every type side by side, in rows that 256 divides.
+  for (const DType dtype : kAllTypes) {
+    RegisterMatMul(machine, dtype, kTypesCase, {1, 16, 256});
   }
   add("Attention/smollm2", BenchAttention)
       ->ArgNames({"rows", "depth", "new"})

@@ -212,15 +212,20 @@ fetch_default_model() {
 
 # needs_default_model ARGS...: would the tandem binary, given ARGS, look for the default model?
 needs_default_model() {
-  local arg
+  local arg config=''
   for arg in "$@"; do
+    if [[ $config == next ]]; then config="$arg"; fi
     case "$arg" in
       --) break ;;
+      --config) config=next ;;
+      --config=*) config="${arg#*=}" ;;
       -m | -m?* | --model | --model=* | -h | --help | --version) return 1 ;;
     esac
   done
+  local model_line='^[[:space:]]*(--)?model[[:space:]]*='
+  if [[ -f $config ]] && grep -qE "$model_line" "$config"; then return 1; fi
   case "${1:-}" in
-    inspect | synth | quantize) return 1 ;;
+    inspect | synth | quantize | cache) return 1 ;;
     bench) [[ " $* " != *' limits '* ]] ;;
     *) return 0 ;;
   esac

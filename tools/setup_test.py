@@ -90,9 +90,18 @@ class DefaultModel(Shell):
         for args in (("-m", "x", "why?"), ("why?", "--model", "x"), ("serve", "--model=x"),
                      ("-mx",), ("inspect", "x"), ("bench", "limits"), ("--version",),
                      ("synth", "--shape", "x"), ("quantize", "x", "y"),
-                     ("bench", "--json", "limits"), ("serve", "--help")):
+                     ("bench", "--json", "limits"), ("serve", "--help"), ("cache", "--clear")):
             with self.subTest(args):
                 self.assertFalse(self.needs(*args))
+
+    def test_a_configuration_file_may_name_a_model(self):
+        path = os.path.join(self.folder, "tandem.conf")
+        for text, needs in (("port = 1\n# model = x\n", True), ("port = 1\n model=x\n", False)):
+            with open(path, "w") as f:
+                f.write(text)
+            self.assertEqual(self.needs("serve", "--config", path), needs, text)
+            self.assertEqual(self.needs("--config=" + path, "why?"), needs, text)
+        self.assertTrue(self.needs("serve", "--config"))
 
     def path(self, **env):
         return self.shell("default_model_path", **env).stdout.strip()

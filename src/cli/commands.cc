@@ -8,7 +8,7 @@ namespace tandem {
 
 int Fail(const Status& status) {
   std::fprintf(stderr, "tandem: %s\n", status.message().c_str());
-  return 1;
+  return status.code() == StatusCode::kCancelled ? kExitInterrupted : 1;
 }
 
 int RunCommandLine(int argc, const char* const* argv) {
@@ -22,6 +22,8 @@ int RunCommandLine(int argc, const char* const* argv) {
   if (options.command == "synth") return RunSynth(options);
   if (options.command == "quantize") return RunQuantize(options);
   if (options.command == "eval") return RunEval(options);
+  if (options.command == "cache") return RunCache(options);
+  if (options.command == "simulate") return RunSimulate(options);
   return RunTerminal(options);
 }
 

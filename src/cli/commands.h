@@ -8,7 +8,7 @@
 namespace tandem {
 
 // Parses the command line and runs what it says; the value is the process's exit status: 0, 1
-// (failed) or 2 (wrong usage).
+// (failed), 2 (wrong usage) or kExitInterrupted.
 int RunCommandLine(int argc, const char* const* argv);
 
 // Each prints its own errors to stderr as "tandem: MESSAGE".
@@ -19,8 +19,12 @@ int RunBench(const Options& options);
 int RunSynth(const Options& options);
 int RunQuantize(const Options& options);
 int RunEval(const Options& options);
+int RunCache(const Options& options);
+int RunSimulate(const Options& options);
 
-// Prints an error as above; returns 1.
+inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
+
+// Prints an error as above; returns 1, or kExitInterrupted for CANCELLED.
 int Fail(const Status& status);
 
 }  // namespace tandem

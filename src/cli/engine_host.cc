@@ -41,15 +41,23 @@ Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSin
     return ResourceExhaustedError("the queue is full: {} requests wait; try again later",
                                   max_queue_);
   }
-  const TimeNs at = request.arrival;
-  inbox_.push_back({EngineEvent{at, ArrivalEvent{std::move(request)}}, std::move(sink)});
+  Input& input = inbox_.emplace_back();
+  input.event.at = request.arrival;
+  input.event.body.emplace<ArrivalEvent>().request = std::move(request);
+  input.sink = std::move(sink);
   wake_.NotifyOne();
   return id;
 }
 
+void EngineHost::AddCancel(RequestId id, std::vector<Input>* inputs) const {
+  EngineEvent& event = inputs->emplace_back().event;
+  event.at = clock_->Now();
+  event.body.emplace<CancelEvent>().request = id;
+}
+
 void EngineHost::Cancel(RequestId id) {
   MutexLock lock(mutex_);
-  inbox_.push_back({EngineEvent{clock_->Now(), CancelEvent{id}}, nullptr});
+  AddCancel(id, &inbox_);
   wake_.NotifyOne();
 }
 
@@ -95,7 +103,7 @@ bool EngineHost::TakeInputs(std::vector<Input>* inputs) {
     return true;
   }
   for (const auto& [id, sink] : sinks_) {
-    inputs->push_back({EngineEvent{clock_->Now(), CancelEvent{id}}, nullptr});
+    AddCancel(id, inputs);
   }
   if (!inputs->empty()) return true;
   if (engine_->steps_in_flight() == 0) return false;
@@ -121,6 +129,7 @@ void EngineHost::FailRefused(RequestId id, const Status& status) {
   output.id = id;
   output.finish = FinishReason::kFailed;
   output.status = status;
+  output.refusal = engine_->refusal();
   OnOutput(output);
 }
 

@@ -45,6 +45,7 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
   };
 
   EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock);
+  void AddCancel(RequestId id, std::vector<Input>* inputs) const;
   void Loop();
   // Waits for something to do and takes it; false when the host is to end and the engine is idle.
   bool TakeInputs(std::vector<Input>* inputs);

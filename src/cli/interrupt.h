@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-// While one exists, SIGINT (and SIGTERM) are counted instead of ending the process. System calls
+// While one exists, SIGINT (and SIGTERM) are counted instead of what they did before. System calls
 // that wait are interrupted. At most one at a time.
 class InterruptCounter {
  public:
@@ -22,6 +22,9 @@ class InterruptCounter {
   // Signals since construction or the last Reset.
   static int32_t Count();
   static void Reset();
+
+ private:
+  const bool terminate_;
 };
 
 }  // namespace tandem

@@ -29,9 +29,14 @@ struct ModelOptions {
   int32_t chunk_tokens = 256;
   int32_t block_tokens = kDefaultTokensPerBlock;
   int32_t reserve_tokens = 1024;
+  std::string policy = "chunked";
+  std::string reservation = "reserve-tokens";
+  std::string preemption = "least-recompute";
+  double itl_target_ms = 0;  // 0: none
   int32_t max_queue = 1024;
   std::string cache_dir;  // empty: the user's
   bool no_cache = false;
+  std::string chat_template_path;  // empty: the model's own
 };
 
 // How `run` samples. What is not given comes from the model's authors (a folder's
@@ -44,7 +49,9 @@ struct TerminalOptions {
   std::optional<double> top_p;
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
-  bool raw = false;  // no chat template: complete the prompt as it is
+  bool raw = false;         // no chat template: complete the prompt as it is
+  bool no_stats = false;    // no figures after a chat's answers
+  bool no_history = false;  // a chat forgets what was typed
 };
 
 // Suits small chat models.
@@ -53,7 +60,13 @@ inline constexpr SamplingParams kTerminalSampling = {.temperature = 0.2, .top_k 
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int32_t port = 8080;
-  std::string served_model_name;  // empty: the file's name without ending
+  std::vector<std::string> served_model_names;  // the first is listed; none: the file's name
+  std::vector<std::string> api_keys;            // besides those of the file and $TANDEM_API_KEY
+  std::string api_key_file;                     // one a line; empty: none
+  std::vector<std::string> cors_origins;
+  int32_t max_connections = 16'384;
+  std::string max_body = "8M";
+  int32_t idle_timeout_s = 120;
 };
 
 struct BenchOptions {
@@ -96,9 +109,24 @@ struct EvalOptions {
   bool json = false;
 };
 
+// Without a wish to clear: list.
+struct CacheOptions {
+  std::string cache_dir;  // empty: the user's
+  bool clear = false;
+  std::optional<int32_t> clear_older_than_days;
+};
+
+struct SimulateOptions {
+  std::string scenario_path;
+  std::string policy;  // empty: the scenario's
+  bool json = false;
+  std::string svg_path;  // empty: no picture
+};
+
 struct Options {
-  std::string command;  // run, serve, inspect, bench, synth, quantize, eval, version
+  std::string command;  // run, serve, inspect, bench, synth, quantize, eval, cache, simulate
   std::string log_level = "warning";
+  std::string config_path;  // whose values are in the others already; empty: none
   ModelOptions model;
   TerminalOptions terminal;
   ServeOptions serve;
@@ -107,6 +135,8 @@ struct Options {
   SynthCommandOptions synth;
   QuantizeCommandOptions quantize;
   EvalOptions eval;
+  CacheOptions cache;
+  SimulateOptions simulate;
 };
 
 // What the process should do after reading its command line: run a command, or exit at once (help

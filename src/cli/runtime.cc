@@ -20,7 +20,7 @@ constexpr int32_t kLeastContext = 512;
 // Of the memory that weights and activations leave, for the KV cache when no flag says more: the
 // rest is for files that the system caches and for other programs.
 constexpr double kKvShareOfRest = 0.5;
-// Rows of logits that one pass computes; a step with more runs in more slabs.
+// Rows of logits that are computed at once; a step with more takes turns.
 constexpr int32_t kMaxLogitRows = 32;
 
 std::string NameFromPath(const std::string& path) {
@@ -70,11 +70,9 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
   runtime->model_name_ = NameFromPath(path);
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source,
                           ModelSource::Open(RealFileSystem(), path));
-  const auto load = [&]() -> Status {
-    TANDEM_RETURN_IF_ERROR(runtime->LoadText(*source));
-    return runtime->LoadWeights(*source, options, progress);
-  };
-  TANDEM_RETURN_IF_ERROR(load().WithContext(path));
+  TANDEM_RETURN_IF_ERROR(runtime->LoadText(*source).WithContext(path));
+  TANDEM_RETURN_IF_ERROR(runtime->LoadChatTemplate(path, options.chat_template_path));
+  TANDEM_RETURN_IF_ERROR(runtime->LoadWeights(*source, options, progress).WithContext(path));
   TANDEM_RETURN_IF_ERROR(runtime->PlanMemory(options));
   TANDEM_RETURN_IF_ERROR(runtime->Start(options));
   return runtime;
@@ -86,18 +84,33 @@ Status Runtime::LoadText(const ModelSource& source) {
     TANDEM_ASSIGN_OR_RETURN(generation_,
                             ReadGenerationDefaults(folder->generation_config(), folder->config()));
   }
-  const std::string chat_source = vocabulary.chat_template;
+  TANDEM_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Create(std::move(vocabulary)));
+  return OkStatus();
+}
+
+Status Runtime::LoadChatTemplate(const std::string& model_path, const std::string& file) {
+  const Vocabulary& vocabulary = tokenizer_->vocabulary();
+  std::string text = vocabulary.chat_template;
+  if (!file.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(text, ReadSmallFile(RealFileSystem(), file, jinja::kMaxTemplateBytes));
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+      return InvalidArgumentError("{}: the chat template is empty", file);
+    }
+  }
+  if (text.empty()) return OkStatus();
   const auto text_of = [&](std::optional<TokenId> id) {
     return id.has_value() && static_cast<size_t>(id->value()) < vocabulary.tokens.size()
                ? vocabulary.tokens[static_cast<size_t>(id->value())]
                : std::string();
   };
-  const std::string bos = text_of(vocabulary.bos);
-  const std::string eos = text_of(vocabulary.eos);
-  TANDEM_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Create(std::move(vocabulary)));
-  if (chat_source.empty()) return OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Create(chat_source, bos, eos));
-  chat_template_ = std::make_shared<const ChatTemplate>(std::move(chat));
+  auto chat = ChatTemplate::Create(text, text_of(vocabulary.bos), text_of(vocabulary.eos));
+  if (!chat.ok()) {
+    return chat.status().WithContext(
+        file.empty() ? model_path + ": the chat template (--chat-template FILE takes its place)"
+                     : file);
+  }
+  chat_template_ = std::make_shared<const ChatTemplate>(std::move(*chat));
+  chat_template_source_ = std::move(text);
   return OkStatus();
 }
 
@@ -130,6 +143,17 @@ Status Runtime::LoadWeights(ModelSource& source, const ModelOptions& options,
   return OkStatus();
 }
 
+namespace {
+
+// Policies other than chunked run whole prompts, of as many requests as there are places.
+int32_t MaxStepTokens(const ModelOptions& options, int32_t max_context) {
+  constexpr int64_t kMost = 1 << 24;
+  if (options.policy == "chunked") return std::max(options.token_budget, options.max_seqs);
+  return static_cast<int32_t>(std::min(kMost, int64_t{options.max_seqs} * max_context));
+}
+
+}  // namespace
+
 Status Runtime::PlanMemory(const ModelOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(shape_.numerics, NumericsFromName(options.numerics));
   num_threads_ = options.threads > 0 ? options.threads : NumUsableProcessors();
@@ -141,7 +165,7 @@ Status Runtime::PlanMemory(const ModelOptions& options) {
                            : spec_.context_length;
   shape_.max_in_flight = 2;  // pipeline depth 1
   shape_.num_threads = std::max(1, num_threads_ / options.tensor_parallel);
-  shape_.slab = {options.slab_tokens, kMaxLogitRows};
+  shape_.slab = {options.slab_tokens, kMaxLogitRows, MaxStepTokens(options, shape_.max_context)};
 
   if (options.memory.empty()) {
     TANDEM_ASSIGN_OR_RETURN(const MemoryInfo info, ReadMemoryInfo());
@@ -217,6 +241,10 @@ Status Runtime::Start(const ModelOptions& options) {
   config.chunk_tokens = options.chunk_tokens;
   config.reserve_tokens = options.reserve_tokens;
   config.max_queue = options.max_queue;
+  TANDEM_ASSIGN_OR_RETURN(config.policy, PolicyFromName(options.policy));
+  TANDEM_ASSIGN_OR_RETURN(config.reservation, ReservationFromName(options.reservation));
+  TANDEM_ASSIGN_OR_RETURN(config.preemption, PreemptionRuleFromName(options.preemption));
+  config.itl_target = static_cast<TimeNs>(options.itl_target_ms * kNsPerMs);
   TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor_.get(), &clock_));
 
   return CountCost(groups);

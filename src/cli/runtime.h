@@ -43,8 +43,10 @@ class Runtime {
   const ModelSpec& spec() const { return spec_; }
   Numerics numerics() const { return shape_.numerics; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
-  // Null when the model has none.
+  // Of --chat-template, else the model's own; null when there is none.
   const std::shared_ptr<const ChatTemplate>& chat_template() const { return chat_template_; }
+  // Its Jinja text; empty when there is none.
+  const std::string& chat_template_source() const { return chat_template_source_; }
   const ModelCost& cost() const { return cost_; }
   const MemoryPlan& memory() const { return memory_; }
   // What the authors of a folder's model recommend; empty for a GGUF file.
@@ -58,6 +60,7 @@ class Runtime {
  private:
   Runtime() = default;
   Status LoadText(const ModelSource& source);
+  Status LoadChatTemplate(const std::string& model_path, const std::string& file);
   Status LoadWeights(ModelSource& source, const ModelOptions& options,
                      const LoadProgress& progress);
   Status PlanMemory(const ModelOptions& options);
@@ -69,6 +72,7 @@ class Runtime {
   ModelSpec spec_;
   GenerationDefaults generation_;  // of a folder
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string chat_template_source_;
   std::shared_ptr<const ChatTemplate> chat_template_;
   int32_t num_threads_ = 1;
   RankShape shape_;

@@ -6,9 +6,12 @@
 #include <deque>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <random>
+#include <string_view>
 
 #include "base/thread_annotations.h"
+#include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
@@ -51,7 +54,28 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
-bool OnTerminal() { return isatty(STDOUT_FILENO) != 0; }
+// Without the control characters that could make a terminal do things: a model's text is foreign.
+// A character is never divided between two calls.
+std::string Harmless(std::string_view text) {
+  std::string harmless;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
+    if (c1 || byte == 0x7f || (byte < 0x20 && byte != '\n' && byte != '\t')) {
+      harmless += "\xef\xbf\xbd";  // U+FFFD
+      if (c1) ++i;
+    } else {
+      harmless.push_back(text[i]);
+    }
+  }
+  return harmless;
+}
+
+void PrintAnswer(const std::string& text) {
+  static const bool terminal = isatty(STDOUT_FILENO) != 0;
+  Print(terminal ? Harmless(text) : text);
+}
 
 }  // namespace
 
@@ -79,7 +103,10 @@ Result<std::vector<TokenId>> Conversation::PromptTokens(const std::string& text,
   const Tokenizer& tokenizer = *runtime_->tokenizer();
   if (options_.raw) return tokenizer.Encode(text, {.add_special = true});
   if (runtime_->chat_template() == nullptr) {
-    return FailedPreconditionError("the model has no chat template: use --raw to complete a text");
+    return FailedPreconditionError(
+        "the model has no chat template: give one with --chat-template FILE, or complete a text "
+        "with "
+        "--raw");
   }
   messages->push_back({{"role", "user"}, {"content", text}});
   TANDEM_ASSIGN_OR_RETURN(
@@ -111,9 +138,10 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
     return flag.value_or(recommended.value_or(fallback));
   };
   request.sampling = {
-      choose(options_.temperature, model.temperature, kTerminalSampling.temperature),
-      choose(options_.top_k, model.top_k, kTerminalSampling.top_k),
-      choose(options_.top_p, model.top_p, kTerminalSampling.top_p), seed_};
+      .temperature = choose(options_.temperature, model.temperature, kTerminalSampling.temperature),
+      .top_k = choose(options_.top_k, model.top_k, kTerminalSampling.top_k),
+      .top_p = choose(options_.top_p, model.top_p, kTerminalSampling.top_p),
+      .seed = seed_};
 
   Answer answer;
   TimeNs first = 0;
@@ -126,7 +154,7 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
                               runtime_->engine(), *runtime_->tokenizer(), std::move(generation),
                               [tasks](std::function<void()> task) { tasks->Post(std::move(task)); },
                               [&](const TextOutput& output) {
-                                Print(output.delta);
+                                PrintAnswer(output.delta);
                                 answer.text += output.delta;
                                 answer.usage = output.usage;
                                 if (output.new_tokens > 0) {
@@ -153,79 +181,6 @@ Result<Conversation::Answer> Conversation::Generate(std::vector<TokenId> prompt)
 
 namespace {
 
-constexpr const char* kHelp =
-    "/help           this list\n"
-    "/system TEXT    set the system message and start over\n"
-    "/reset          forget the conversation\n"
-    "/exit, Ctrl-D   leave\n"
-    "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.\n";
-
-// One message: several lines when they end in a backslash.
-LineEditor::Line ReadMessage(LineEditor& editor) {
-  LineEditor::Line message = editor.Read("> ");
-  while (message.end == LineEditor::End::kLine && message.text.ends_with('\\')) {
-    const LineEditor::Line next = editor.Read(". ");
-    if (next.end != LineEditor::End::kLine) return next;
-    message.text.back() = '\n';
-    message.text += next.text;
-  }
-  return message;
-}
-
-// True when `text` was a command; *leave when it ends the chat.
-bool RunChatCommand(const std::string& text, Conversation& conversation, bool* leave) {
-  if (!text.starts_with('/')) return false;
-  if (text == "/exit" || text == "/quit") {
-    *leave = true;
-  } else if (text == "/help") {
-    Print(kHelp);
-  } else if (text == "/reset") {
-    conversation.Reset();
-  } else if (text.starts_with("/system ")) {
-    conversation.SetSystem(text.substr(8));
-  } else {
-    Print("unknown command " + text + "; /help lists them\n");
-  }
-  return true;
-}
-
-void PrintAnswerFigures(const Conversation& conversation, const Conversation::Answer& answer,
-                        int32_t max_context) {
-  fmt::print(stderr, "\x1b[2m[{} tokens, {:.0f} tokens/s, context {} of {}]\x1b[0m\n",
-             answer.usage.completion_tokens, answer.tokens_per_second,
-             conversation.context_tokens(), max_context);
-}
-
-int Chat(Runtime& runtime, const TerminalOptions& options) {
-  Conversation conversation(&runtime, options);
-  LineEditor editor;
-  fmt::print("{}: /help lists commands, Ctrl-D leaves.\n", runtime.model_name());
-  bool leave = false;
-  while (!leave) {
-    const LineEditor::Line line = ReadMessage(editor);
-    if (line.end == LineEditor::End::kEndOfInput) break;
-    if (line.end == LineEditor::End::kInterrupted) {
-      Print("\nCtrl-D or /exit leaves.\n");
-      continue;
-    }
-    if (line.text.find_first_not_of(" \t\n") == std::string::npos) continue;
-    editor.Remember(line.text);
-    if (RunChatCommand(line.text, conversation, &leave)) continue;
-    InterruptCounter::Reset();
-    const auto answer = conversation.Ask(line.text);
-    Print("\n");
-    if (!answer.ok()) {
-      Fail(answer.status());
-    } else if (OnTerminal()) {
-      PrintAnswerFigures(conversation, *answer, runtime.engine().max_context_tokens());
-    }
-  }
-  Print("\n");
-  return 0;
-}
-
-constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
-
 int AnswerOnce(Runtime& runtime, const TerminalOptions& options, const std::string& prompt) {
   Conversation conversation(&runtime, options);
   const auto answer = conversation.Ask(prompt);
@@ -245,6 +200,9 @@ int RunTerminal(const Options& options) {
       return Fail(InvalidArgumentError("no prompt: give one as argument or on standard input"));
     }
   }
+  // Before the model loads: what is typed meanwhile is kept for the first prompt.
+  std::optional<LineEditor> editor;
+  if (chat) editor.emplace();
   std::unique_ptr<Runtime> runtime;
   {
     ProgressBar bar("packing weights");
@@ -258,7 +216,10 @@ int RunTerminal(const Options& options) {
   if (isatty(STDERR_FILENO) != 0) {
     fmt::print(stderr, "{}\n", runtime->memory().ToText());
   }
-  return chat ? Chat(*runtime, options.terminal) : AnswerOnce(*runtime, options.terminal, prompt);
+  if (!chat) return AnswerOnce(*runtime, options.terminal, prompt);
+  const int exit_status = RunChat(*runtime, *editor, options.terminal);
+  editor.reset();  // the terminal is the shell's again while the model is put away
+  return exit_status;
 }
 
 }  // namespace tandem

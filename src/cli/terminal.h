@@ -30,6 +30,7 @@ class Conversation {
 
   void SetSystem(const std::string& system);
   void Reset();
+  const std::string& system() const { return system_; }
   int32_t context_tokens() const { return context_tokens_; }
 
  private:

@@ -37,7 +37,7 @@ StepCost CostOfStep(const ModelCost& model, const StepPlan& plan) {
     const int64_t h = row.position;
     cost.new_tokens += c;
     cost.logit_rows += row.num_logits();
-    cost.causal_pairs += c * h + c * (c + 1) / 2;
+    cost.causal_pairs += CausalPairs(c, h);
     cost.kv_bytes +=
         (h + 2 * c) * model.kv_bytes_per_token;  // history and chunk read, chunk written
   }

@@ -43,4 +43,9 @@ struct StepCost {
 
 StepCost CostOfStep(const ModelCost& model, const StepPlan& plan);
 
+// (query, key) pairs of a chunk of `tokens` tokens behind `history` tokens.
+constexpr int64_t CausalPairs(int64_t tokens, int64_t history) {
+  return tokens * history + tokens * (tokens + 1) / 2;
+}
+
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,7 +30,20 @@ struct Request {
   // Log probabilities of the prompt's own tokens but the first, in the shape that
   // sampling.top_logprobs gives, which must not be below 0.
   bool prompt_logprobs = false;
+  // Only requests with the same salt share what they have computed; "" is a salt like any other.
+  std::string cache_salt;
   TimeNs arrival = 0;  // times of the request count from here
+  // Due so long after the arrival (spec S8): the whole answer, and its first token. What is
+  // predicted to be late is refused at once; what is accepted runs to its end all the same.
+  std::optional<TimeNs> deadline;
+  std::optional<TimeNs> ttft_target;
+};
+
+// Why an arrival was refused for its deadline. Durations from the arrival.
+struct DeadlineRefusal {
+  bool first_token = false;  // the first token's target, not the whole answer's
+  TimeNs predicted = 0;
+  TimeNs allowed = 0;
 };
 
 enum class FinishReason : uint8_t {
@@ -61,8 +75,13 @@ struct RequestOutput {
   std::optional<FinishReason> finish;  // set once, in the last output
   Status status;                       // not ok only with kFailed
   int32_t prompt_tokens = 0;
-  int32_t output_tokens = 0;  // in total so far
+  int32_t output_tokens = 0;      // in total so far
+  int32_t cached_tokens = 0;      // of the prompt, not computed but found in the prefix cache
+  int32_t preemptions = 0;        // so far
+  int32_t recomputed_tokens = 0;  // run again after a preemption, so far
   RequestTimes times;
+  // Of an arrival that was refused for its deadline, beside a status of RESOURCE_EXHAUSTED.
+  std::optional<DeadlineRefusal> refusal;
 };
 
 }  // namespace tandem

@@ -16,6 +16,8 @@ namespace tandem {
 inline constexpr int32_t kMaxTopLogprobs = 20;
 // Entries of one request's logit bias: OpenAI's documented use is a few, its clients send hundreds.
 inline constexpr int32_t kMaxLogitBias = 1024;
+// Stop tokens of one request: they are compared one by one for every token.
+inline constexpr int32_t kMaxStopTokens = 64;
 
 struct SamplingParams {
   double temperature = 1.0;  // 0: greedy (the lowest token id wins a tie)

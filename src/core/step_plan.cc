@@ -30,7 +30,9 @@ std::string StepPlan::ToText() const {
   for (const SlotJoin& j : joins)
     fmt::format_to(to, "join slot={} request={}\n", j.slot, j.request);
   for (const BlockAppend& a : appends) {
-    fmt::format_to(to, "append slot={} group={} block={}\n", a.slot, a.group, a.block);
+    fmt::format_to(to, "append slot={} group={} block={}", a.slot, a.group, a.block);
+    if (a.entry >= 0) fmt::format_to(to, " entry={}", a.entry);
+    out += '\n';
   }
   for (const BlockCopy& c : copies) {
     fmt::format_to(to, "copy group={} from={} to={}\n", c.group, c.from, c.to);

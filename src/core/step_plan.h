@@ -36,11 +36,14 @@ struct SlotJoin {
   int32_t num_restored = 0;
 };
 
-// Appends one physical block to a slot's table of one state group.
+// One physical block enters a slot's table of one state group: behind its last entry, or as entry
+// `entry`, which may be held already (the block was shared and has been copied) or lie further back
+// (a window that is restored in the middle of a sequence).
 struct BlockAppend {
   SlotId slot;
   GroupId group;
   BlockId block;
+  int32_t entry = -1;  // -1: behind the last
 };
 
 // Before any row runs, the content of `from` is copied to `to` (copy-on-write).
@@ -64,9 +67,9 @@ struct PlanRow {
   bool sample = false;        // choose a token after the last position
   int32_t return_logits = 0;  // logits of this many last positions come back in the result
   // The log probability of the known token behind each of this many positions comes back: the last
-  // ones of the row, or with `sample` the last ones before the one that is sampled. Without `sample`
-  // the token behind the row is `next_token`. Not together with return_logits, and only for slots
-  // whose sampling wants log probabilities.
+  // ones of the row, or with `sample` the last ones before the one that is sampled. Without
+  // `sample` the token behind the row is `next_token`. Not together with return_logits, and only
+  // for slots whose sampling wants log probabilities.
   int32_t score = 0;
   TokenId next_token;
 

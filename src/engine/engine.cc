@@ -41,21 +41,28 @@ Status Engine::Handle(const EngineEvent& event) {
 }
 
 Status Engine::HandleArrival(const Request& request) {
+  refusal_.reset();
   Status status = admission_stopped_
                       ? UnavailableError("the engine is shutting down and accepts no requests")
-                      : scheduler_->Enqueue(request);
+                      : scheduler_->Enqueue(request, now_);
   if (!status.ok()) ++counters_.requests_refused;
+  if (!admission_stopped_) refusal_ = scheduler_->refusal();
+  if (refusal_) ++counters_.requests_refused_for_deadline;
   return status;
 }
 
 void Engine::HandleCancel(RequestId id) {
   const std::optional<SequenceIndex> index = scheduler_->Find(id);
-  if (index) Emit(*index, std::nullopt, FinishReason::kCancelled, OkStatus());
+  if (!index) return;
+  const Sequence& s = scheduler_->sequence(*index);
+  if (IsRunning(s.state)) cancels_.push_back({s.last_step, now_, false});
+  Emit(*index, std::nullopt, FinishReason::kCancelled, OkStatus());
 }
 
 Status Engine::HandleResult(const StepResult& result) {
   TANDEM_RETURN_IF_ERROR(scheduler_->CheckResult(result));
   const StepOutcome& outcome = scheduler_->Commit(result);
+  NoteReleases(result.step);
   ++counters_.steps;
   counters_.step_time_total += result.finished - result.started;
   counters_.last_step_finished = now_;
@@ -66,6 +73,25 @@ Status Engine::HandleResult(const StepResult& result) {
     Emit(index, std::nullopt, FinishReason::kFailed, result.status);
   }
   return OkStatus();
+}
+
+void Engine::NoteReleases(StepId done) {
+  std::erase_if(cancels_, [&](const Cancelled& c) {
+    if (c.last_step > done || !c.stopped) return false;
+    ++counters_.cancels_released;
+    counters_.cancel_release_time_total += now_ - c.at;
+    return true;
+  });
+}
+
+void Engine::NoteStops() {
+  for (Cancelled& c : cancels_) {
+    if (c.stopped) continue;
+    c.stopped = true;
+    ++counters_.cancels_stopped;
+    counters_.cancel_stop_time_total += now_ - c.at;
+  }
+  if (scheduler_->steps_in_flight() == 0) NoteReleases(StepId(UINT64_MAX));
 }
 
 void Engine::CommitRow(const CommittedRow& row, const StepResult& result) {
@@ -96,6 +122,9 @@ void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
   output_.status = status;
   output_.prompt_tokens = s.prompt_tokens;
   output_.output_tokens = s.outputs();
+  output_.cached_tokens = s.cached;
+  output_.preemptions = s.preemptions;
+  output_.recomputed_tokens = s.recomputed;
   output_.times = s.times;
   if (finish) {
     output_.times.finished = now_;
@@ -122,6 +151,7 @@ void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
 
 void Engine::Advance(TimeNs now) {
   now_ = std::max(now_, now);
+  NoteStops();
   while (scheduler_->steps_in_flight() <= scheduler_->config().pipeline_depth &&
          scheduler_->PlanStep(now_, &plan_)) {
     const Status status = executor_->Submit(plan_);
@@ -136,6 +166,25 @@ void Engine::Advance(TimeNs now) {
   }
 }
 
+void Engine::AddPrefixStats(EngineStats* s) const {
+  s->requests_awaiting_prefix = scheduler_->awaiting_prefix();
+  const PrefixCache* cache = scheduler_->prefix_cache();
+  if (cache == nullptr) return;
+  const PrefixCacheStats stats = cache->stats();
+  const auto missed = [&](PrefixMiss miss) { return stats.missed[static_cast<size_t>(miss)]; };
+  s->prefix_query_tokens = stats.tokens;
+  s->prefix_hit_tokens = stats.hit_tokens;
+  s->prefix_missed = {.never_stored = missed(PrefixMiss::kNeverStored),
+                      .evicted = missed(PrefixMiss::kEvicted),
+                      .other_identity = missed(PrefixMiss::kOtherIdentity),
+                      .tail = missed(PrefixMiss::kTail),
+                      .last_token = missed(PrefixMiss::kLastToken),
+                      .pending = missed(PrefixMiss::kPending),
+                      .window = missed(PrefixMiss::kWindow)};
+  s->prefix_spans_evicted = stats.spans_evicted;
+  s->prefix_saved_s = cache->retention_stats().saved_s;
+}
+
 EngineStats Engine::stats(TimeNs now) const {
   EngineStats s = counters_;
   s.now = now;
@@ -144,6 +193,13 @@ EngineStats Engine::stats(TimeNs now) const {
   s.blocks_total = scheduler_->pools().total_blocks();
   s.blocks_in_use = scheduler_->pools().busy_blocks();
   s.preemptions = scheduler_->preemptions();
+  const CostModel& cost = scheduler_->cost_model();
+  s.cost_base_ns = cost.prefill().base_ns;
+  s.cost_token_ns = cost.prefill().token_ns;
+  s.cost_pair_ns = cost.prefill().pair_ns;
+  s.cost_error = cost.error();
+  s.itl_prefill_tokens = scheduler_->itl_prefill_tokens();
+  AddPrefixStats(&s);
   return s;
 }
 

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -85,6 +86,9 @@ class Engine {
   Status ValidateRequest(const Request& request) const { return scheduler_->Validate(request); }
   int32_t max_context_tokens() const { return scheduler_->max_context_tokens(); }
 
+  // Set when the arrival that was handled last was refused for its deadline.
+  const std::optional<DeadlineRefusal>& refusal() const { return refusal_; }
+
   EngineStats stats(TimeNs now) const;
 
   Status CheckIntegrity() const { return scheduler_->CheckIntegrity(); }
@@ -98,10 +102,21 @@ class Engine {
   void HandleCancel(RequestId id);
   Status HandleResult(const StepResult& result);
   void CommitRow(const CommittedRow& row, const StepResult& result);
+  void AddPrefixStats(EngineStats* stats) const;
   // Emits one output with `token` if there is one, and with the log probabilities that output_
   // holds; with `finish` it is the last and the sequence ends.
   void Emit(SequenceIndex index, std::optional<TokenId> token, std::optional<FinishReason> finish,
             const Status& status);
+
+  // The two phases of cancels, for the statistics: the sequence is in no later plan; the last step
+  // that touches its blocks has completed.
+  struct Cancelled {
+    StepId last_step;
+    TimeNs at;
+    bool stopped;
+  };
+  void NoteStops();
+  void NoteReleases(StepId done);
 
   std::unique_ptr<Scheduler> scheduler_;
   StepExecutor* executor_;
@@ -110,6 +125,8 @@ class Engine {
   TimeNs now_ = 0;
   StepPlan plan_;         // reused for every step
   RequestOutput output_;  // reused for every output
+  std::vector<Cancelled> cancels_;
+  std::optional<DeadlineRefusal> refusal_;
   EngineStats counters_;  // gauges are filled in by stats()
 };
 

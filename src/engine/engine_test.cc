@@ -104,6 +104,34 @@ TEST(Engine, CancelEndsAtOnceAndFreesAfterTheLastUse) {
   EXPECT_EQ(driver.engine().stats(0).requests_cancelled, 1);
 }
 
+TEST(Engine, CancelTimesAreMeasuredInBothPhases) {
+  EngineConfig config;
+  config.groups = {PagedGroup(4, 16)};
+  config.context_length = 40;
+  config.vocab_size = kVocab;
+  config.pipeline_depth = 1;
+  config.max_running = 2;
+  EngineDriver driver(config);
+  ASSERT_TRUE(driver.Arrive(MakeRequest(1, 4, 8)).ok());
+  ASSERT_TRUE(driver.Arrive(MakeRequest(2, 4, 8)).ok());
+  driver.Advance();
+  driver.SetNow(100);
+  driver.Cancel(RequestId(2));
+  driver.SetNow(103);
+  driver.Advance();
+  EXPECT_EQ(driver.engine().stats(103).cancels_stopped, 1);
+  EXPECT_EQ(driver.engine().stats(103).cancel_stop_time_total, 3);
+  EXPECT_EQ(driver.engine().stats(103).cancels_released, 0) << "two steps still touch its blocks";
+  driver.SetNow(110);
+  ASSERT_TRUE(driver.FinishStep());
+  EXPECT_EQ(driver.engine().stats(110).cancels_released, 0);
+  driver.SetNow(120);
+  ASSERT_TRUE(driver.FinishStep());
+  EXPECT_EQ(driver.engine().stats(120).cancels_released, 1);
+  EXPECT_EQ(driver.engine().stats(120).cancel_release_time_total, 20);
+  EXPECT_TRUE(driver.fault().ok()) << driver.fault().ToString();
+}
+
 TEST(Engine, AFailedStepFailsItsRequestsAndNoOthers) {
   EngineConfig config = TwoGroupConfig();
   config.max_running = 1;

@@ -29,6 +29,8 @@ TEST(Scenario, RandomRunsKeepEveryPromise) {
     total.refused += report.refused;
     total.preemptions += report.preemptions;
     total.recomputed_tokens += report.recomputed_tokens;
+    total.scored_tokens += report.scored_tokens;
+    total.scored_after_preemption += report.scored_after_preemption;
   }
   // The runs reach everything that they are meant to test.
   EXPECT_GT(total.finished, 4000);
@@ -37,6 +39,8 @@ TEST(Scenario, RandomRunsKeepEveryPromise) {
   EXPECT_GT(total.refused, 400);
   EXPECT_GT(total.preemptions, 400);
   EXPECT_GT(total.recomputed_tokens, 4000);
+  EXPECT_GT(total.scored_tokens, 4000);
+  EXPECT_GT(total.scored_after_preemption, 400);
 }
 
 TEST(Scenario, EqualInputsGiveEqualPlans) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -48,9 +49,14 @@ class TraceRunner {
     in >> command_;
     argument_ = 0;
     options_.clear();
+    names_.clear();
     for (std::string word; in >> word;) {
       const size_t equals = word.find('=');
       const std::string number = equals == std::string::npos ? word : word.substr(equals + 1);
+      if (equals != std::string::npos && !number.empty() && std::isalpha(number[0])) {
+        names_[word.substr(0, equals)] = number;
+        continue;
+      }
       int32_t value = -1;
       const auto parsed = std::from_chars(number.data(), number.data() + number.size(), value);
       if (parsed.ec != std::errc()) Print("error: not a number: " + word);
@@ -65,6 +71,16 @@ class TraceRunner {
   int32_t Option(const std::string& name, int32_t otherwise) const {
     const auto it = options_.find(name);
     return it == options_.end() ? otherwise : it->second;
+  }
+
+  // The value that an option names, as FromName reads it.
+  template <typename T>
+  T NamedOption(const std::string& name, T otherwise, Result<T> (*from_name)(std::string_view)) {
+    const auto it = names_.find(name);
+    if (it == names_.end()) return otherwise;
+    const Result<T> value = from_name(it->second);
+    if (!value.ok()) Print("error: " + value.status().ToString());
+    return value.ok() ? *value : otherwise;
   }
 
   void Execute() {
@@ -84,6 +100,8 @@ class TraceRunner {
       driver_->Advance();
     } else if (command_ == "finish") {
       if (!driver_->FinishStep()) Print("nothing runs");
+    } else if (command_ == "at") {
+      driver_->SetNow(argument_);
     } else if (command_ == "run") {
       for (int32_t i = 0; i < argument_ && driver_->FinishStep(); ++i) {
         PrintOutputs();
@@ -104,6 +122,15 @@ class TraceRunner {
 
   void StartEngine() {
     config_.vocab_size = kVocab;
+    config_.policy = NamedOption("policy", config_.policy, PolicyFromName);
+    config_.reservation = NamedOption("reservation", config_.reservation, ReservationFromName);
+    config_.preemption = NamedOption("preemption", config_.preemption, PreemptionRuleFromName);
+    config_.itl_target = Option("itl-target", 0);
+    if (options_.contains("token-ns") || options_.contains("base-ns")) {
+      config_.cost = LinearCost{static_cast<double>(Option("base-ns", 0)),
+                                static_cast<double>(Option("token-ns", 0)),
+                                static_cast<double>(Option("pair-ns", 0))};
+    }
     config_.pipeline_depth = Option("depth", 0);
     config_.max_running = Option("running", 4);
     config_.token_budget = Option("budget", 16);
@@ -124,6 +151,8 @@ class TraceRunner {
     for (int32_t i = 0; i < Option("prompt", 1); ++i) {
       request.prompt.push_back(TokenId(argument_ * 1000 + i));
     }
+    if (options_.contains("deadline")) request.deadline = Option("deadline", 0);
+    if (options_.contains("ttft-target")) request.ttft_target = Option("ttft-target", 0);
     if (options_.contains("max")) request.max_output_tokens = Option("max", 0);
     if (options_.contains("stop-after")) {
       Request endless = request;
@@ -163,6 +192,7 @@ class TraceRunner {
   std::string command_;
   int32_t argument_ = 0;
   std::map<std::string, int32_t> options_;
+  std::map<std::string, std::string> names_;  // options whose value is a word
   std::string out_;
 };
 

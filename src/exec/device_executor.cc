@@ -42,24 +42,11 @@ void DeviceExecutor::SetTap(int32_t rank, LayerTap* tap) {
 Status DeviceExecutor::Submit(const StepPlan& plan) {
   TANDEM_CHECK_LT(in_flight_, steps_.size());
   TANDEM_RETURN_IF_ERROR(table_->Validate(plan));
-  for (const TokenId token : plan.tokens) {
-    if (token.value() < 0 || token.value() >= shape_.spec.vocab_size) {
-      return InvalidArgumentError("step {}: token {} is not in the vocabulary of {}", plan.step,
-                                  token, shape_.spec.vocab_size);
-    }
-  }
+  TANDEM_RETURN_IF_ERROR(CheckTokens(plan));
   table_->Apply(plan);
   InFlightStep& step = *steps_[next_];
   step.inputs.Build(plan, *table_);
-  step.result.step = plan.step;
-  step.result.status = OkStatus();
-  step.result.rows.clear();
-  size_t returned = 0;
-  for (const PlanRow& row : plan.rows) {
-    step.result.rows.push_back({row.slot, row.sample, TokenId()});
-    returned += static_cast<size_t>(row.return_logits);
-  }
-  step.result.logits.resize(returned * static_cast<size_t>(shape_.spec.vocab_size));
+  PrepareResult(plan, &step.result);
   step.started.store(0);
   step.finished.store(0);
   step.ranks_left.store(static_cast<int32_t>(ranks_.size()));
@@ -67,6 +54,43 @@ Status DeviceExecutor::Submit(const StepPlan& plan) {
   ++in_flight_;
   for (const auto& rank : ranks_) rank->Start(&step);
   return OkStatus();
+}
+
+Status DeviceExecutor::CheckTokens(const StepPlan& plan) const {
+  Status status;
+  const auto check = [&](TokenId token) {
+    if (token.value() >= 0 && token.value() < shape_.spec.vocab_size) return;
+    status = InvalidArgumentError("step {}: token {} is not in the vocabulary of {}", plan.step,
+                                  token, shape_.spec.vocab_size);
+  };
+  for (const TokenId token : plan.tokens) check(token);
+  for (const SlotJoin& join : plan.joins) {
+    for (const LogitBias& bias : join.logit_bias) check(bias.token);
+    for (const TokenId token : join.stop_tokens) check(token);
+  }
+  for (const PlanRow& row : plan.rows) {
+    if (row.score > 0 && !row.sample) check(row.next_token);
+  }
+  return status;
+}
+
+void DeviceExecutor::PrepareResult(const StepPlan& plan, StepResult* result) const {
+  result->step = plan.step;
+  result->status = OkStatus();
+  result->rows.clear();
+  size_t logits = 0;
+  int32_t logprobs = 0;
+  for (const PlanRow& row : plan.rows) {
+    const SamplingParams& sampling = table_->slot(row.slot).sampling;
+    const bool reports_choice = row.sample && sampling.wants_logprobs();
+    const int32_t entries =
+        sampling.wants_logprobs() ? (row.score + reports_choice) * (1 + sampling.top_logprobs) : 0;
+    result->rows.push_back({row.slot, row.sample, TokenId(), logprobs, entries});
+    logits += static_cast<size_t>(row.return_logits);
+    logprobs += entries;
+  }
+  result->logits.resize(logits * static_cast<size_t>(shape_.spec.vocab_size));
+  result->logprobs.resize(static_cast<size_t>(logprobs));
 }
 
 void DeviceExecutor::OnRankFinished(InFlightStep* step) {

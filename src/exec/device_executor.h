@@ -36,6 +36,10 @@ class DeviceExecutor final : public StepExecutor {
 
  private:
   explicit DeviceExecutor(const RankShape& shape);
+  // INVALID_ARGUMENT names a token of the plan that the vocabulary does not have.
+  Status CheckTokens(const StepPlan& plan) const;
+  // Lays out the result: rows, and room for what the lead rank reports.
+  void PrepareResult(const StepPlan& plan, StepResult* result) const;
   void OnRankFinished(InFlightStep* step);
 
   const RankShape shape_;

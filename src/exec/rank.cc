@@ -7,7 +7,51 @@ namespace {
 
 constexpr long long kWaitForever = std::numeric_limits<int32_t>::max();  // ns; the loop waits again
 
-int64_t TokenTableInts(const RankShape& shape) { return shape.num_slots + shape.slab.max_tokens; }
+WorkspaceLimits WorkspaceOf(const RankShape& shape) {
+  return {shape.slab.max_pass_tokens, shape.slab.max_tokens, shape.slab.max_logits,
+          shape.max_context, shape.num_threads};
+}
+
+// Bytes of each buffer but the state.
+struct BufferBytes {
+  // Activations.
+  size_t workspace, logits, logprobs, sample_scratch;
+  // Runtime.
+  size_t ints, token_table, history, sample_rows, logprob_rows, biases;
+
+  int64_t activations() const {
+    return static_cast<int64_t>(workspace + logits + logprobs + sample_scratch);
+  }
+  int64_t runtime() const {
+    return static_cast<int64_t>(ints + token_table + history + sample_rows + logprob_rows + biases);
+  }
+};
+
+BufferBytes SizeBuffers(const RankShape& shape, const Model& model,
+                        std::span<const StateGroup> groups) {
+  const auto slots = static_cast<size_t>(shape.num_slots);
+  const auto rows = static_cast<size_t>(shape.slab.max_logits);
+  BufferBytes bytes{};
+  bytes.workspace = model.WorkspaceBytes(WorkspaceOf(shape));
+  bytes.logits = rows * static_cast<size_t>(shape.spec.vocab_size) * sizeof(float);
+  bytes.logprobs = rows * (1 + kMaxTopLogprobs) * sizeof(TokenLogprob);
+  bytes.sample_scratch = SampleScratchBytes(shape.spec.vocab_size, shape.num_threads);
+  bytes.ints =
+      MaxPassInts(shape.slab, shape.num_slots, shape.max_context, groups) * sizeof(int32_t);
+  bytes.token_table = (slots + static_cast<size_t>(shape.slab.max_pass_tokens)) * sizeof(int32_t);
+  bytes.history = slots * static_cast<size_t>(shape.max_context) * sizeof(int32_t);
+  bytes.sample_rows = rows * sizeof(SampleRow);
+  bytes.logprob_rows = rows * sizeof(LogprobRow);
+  bytes.biases = rows * (kMaxLogitBias + kMaxStopTokens) * sizeof(LogitBias);
+  return bytes;
+}
+
+template <typename T>
+void EnqueueUpload(Stream& stream, Buffer& to, const std::vector<T>& list, IndexRange range) {
+  if (range.count == 0) return;
+  stream.EnqueueCopy(to.data(), list.data() + range.begin,
+                     static_cast<size_t>(range.count) * sizeof(T));
+}
 
 }  // namespace
 
@@ -16,17 +60,9 @@ RankBytes BytesOfRank(const RankShape& shape, const Model& model,
   RankBytes bytes;
   for (size_t g = 0; g < groups.size(); ++g)
     bytes.kv += groups[g].BlockBytes() * shape.num_blocks[g];
-  const WorkspaceLimits limits{shape.slab.max_tokens, shape.slab.max_logits, shape.max_context,
-                               shape.num_threads};
-  const int64_t logits = int64_t{shape.slab.max_logits} * shape.spec.vocab_size;
-  bytes.activations =
-      static_cast<int64_t>(model.WorkspaceBytes(limits)) +
-      logits * static_cast<int64_t>(sizeof(float)) +
-      static_cast<int64_t>(SampleScratchBytes(shape.spec.vocab_size, shape.slab.max_logits));
-  const int64_t ints =
-      static_cast<int64_t>(MaxSlabInts(shape.slab, shape.num_slots, shape.max_context, groups));
-  bytes.runtime = (ints + TokenTableInts(shape)) * static_cast<int64_t>(sizeof(int32_t)) +
-                  shape.slab.max_logits * static_cast<int64_t>(sizeof(SampleRow));
+  const BufferBytes buffers = SizeBuffers(shape, model, groups);
+  bytes.activations = buffers.activations();
+  bytes.runtime = buffers.runtime();
   return bytes;
 }
 
@@ -41,7 +77,7 @@ Rank::Rank(const RankConfig& config, const RankShape& shape)
     : config_(config),
       shape_(shape),
       lead_(config.communicator->shard().rank == 0),
-      limits_{shape.slab.max_tokens, shape.slab.max_logits, shape.max_context, shape.num_threads},
+      limits_(WorkspaceOf(shape)),
       queue_(static_cast<size_t>(shape.max_in_flight) + 1) {}
 
 Status Rank::Allocate() {
@@ -50,34 +86,32 @@ Status Rank::Allocate() {
       groups_, MakeStateGroups(shape_.spec, shape_.numerics, shape_.tokens_per_block, shard));
   TANDEM_ASSIGN_OR_RETURN(model_, MakeModel(shape_.spec, *config_.weights, shape_.numerics, shard));
   TANDEM_ASSIGN_OR_RETURN(stream_, config_.device->NewStream());
-  const auto allocate = [&](int64_t bytes, MemoryTerm term, Buffer* out) -> Status {
-    TANDEM_ASSIGN_OR_RETURN(*out, config_.device->Allocate(static_cast<size_t>(bytes), term));
+  const auto allocate = [&](size_t bytes, MemoryTerm term, Buffer* out) -> Status {
+    TANDEM_ASSIGN_OR_RETURN(*out, config_.device->Allocate(bytes, term));
     return OkStatus();
   };
   for (size_t g = 0; g < groups_.size(); ++g) {
     Buffer state;
-    TANDEM_RETURN_IF_ERROR(
-        allocate(groups_[g].BlockBytes() * shape_.num_blocks[g], MemoryTerm::kKv, &state));
+    const int64_t bytes = groups_[g].BlockBytes() * shape_.num_blocks[g];
+    TANDEM_RETURN_IF_ERROR(allocate(static_cast<size_t>(bytes), MemoryTerm::kKv, &state));
     state_.push_back(std::move(state));
   }
-  const int64_t int_size = sizeof(int32_t);
-  const int64_t logits = int64_t{shape_.slab.max_logits} * shape_.spec.vocab_size;
+  const BufferBytes bytes = SizeBuffers(shape_, *model_, groups_);
   const auto act = MemoryTerm::kActivations;
   const auto run = MemoryTerm::kRuntime;
-  TANDEM_RETURN_IF_ERROR(
-      allocate(static_cast<int64_t>(model_->WorkspaceBytes(limits_)), act, &workspace_));
-  TANDEM_RETURN_IF_ERROR(allocate(logits * static_cast<int64_t>(sizeof(float)), act, &logits_));
-  TANDEM_RETURN_IF_ERROR(allocate(
-      static_cast<int64_t>(SampleScratchBytes(shape_.spec.vocab_size, shape_.slab.max_logits)), act,
-      &sample_scratch_));
-  TANDEM_RETURN_IF_ERROR(allocate(static_cast<int64_t>(MaxSlabInts(shape_.slab, shape_.num_slots,
-                                                                   shape_.max_context, groups_)) *
-                                      int_size,
-                                  run, &ints_));
-  TANDEM_RETURN_IF_ERROR(allocate(TokenTableInts(shape_) * int_size, run, &token_table_));
-  TANDEM_RETURN_IF_ERROR(allocate(shape_.slab.max_logits * static_cast<int64_t>(sizeof(SampleRow)),
-                                  run, &sample_rows_));
-  group_batches_.resize(groups_.size());
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.workspace, act, &workspace_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.logits, act, &logits_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.logprobs, act, &logprobs_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.sample_scratch, act, &sample_scratch_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.ints, run, &ints_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.token_table, run, &token_table_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.history, run, &history_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.sample_rows, run, &sample_rows_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.logprob_rows, run, &logprob_rows_));
+  TANDEM_RETURN_IF_ERROR(allocate(bytes.biases, run, &biases_));
+  const auto slabs = static_cast<size_t>(MaxSlabs(shape_.slab));
+  group_batches_.resize(slabs * groups_.size());
+  slab_args_.reserve(slabs);
   return OkStatus();
 }
 
@@ -110,19 +144,13 @@ void Rank::Enqueue(InFlightStep& step) {
   if (lead_) {
     stream_->EnqueueHostCall([this, s = &step] { s->started.store(clock_.Now()); });
   }
-  const auto copies = step.inputs.copies();
-  for (size_t g = 0; g < copies.size(); ++g) {
-    if (copies[g].from.empty()) continue;
-    const PagedStateView state{state_[g].data(), &groups_[g], shape_.num_blocks[g]};
-    CopyBlocks(*stream_, {state, copies[g].from.data(), copies[g].to.data(),
-                          static_cast<int32_t>(copies[g].from.size())});
-  }
-  float* returned = step.result.logits.data();
-  for (const Slab& slab : step.inputs.slabs()) {
-    EnqueueSlab(slab);
-    if (lead_ && !slab.return_rows.empty()) {
-      EnqueueReturnedLogits(slab, returned);
-      returned += slab.return_rows.size() * static_cast<size_t>(shape_.spec.vocab_size);
+  EnqueueDeltas(step.inputs);
+  Reported to{step.result.logits.data(), step.result.logprobs.data()};
+  for (const Pass& pass : step.inputs.passes()) {
+    EnqueueLayers(pass);
+    for (const Pass::Chunk& chunk : pass.chunks) {
+      EnqueueChunk(pass, chunk);
+      if (lead_) EnqueueReports(pass, chunk, &to);
     }
   }
   if (lead_) {
@@ -132,48 +160,103 @@ void Rank::Enqueue(InFlightStep& step) {
   stream_->EnqueueHostCall([this, s = &step] { on_rank_finished_(s); });
 }
 
-void Rank::EnqueueSlab(const Slab& slab) {
+void Rank::EnqueueDeltas(const StepInputs& inputs) {
+  const auto copies = inputs.copies();
+  for (size_t g = 0; g < copies.size(); ++g) {
+    if (copies[g].from.empty()) continue;
+    const PagedStateView state{state_[g].data(), &groups_[g], shape_.num_blocks[g]};
+    CopyBlocks(*stream_, {state, copies[g].from.data(), copies[g].to.data(),
+                          static_cast<int32_t>(copies[g].from.size())});
+  }
+  for (const HistoryWrite& write : inputs.restored()) {
+    EnqueueHistory(write, inputs.restored_tokens().data());
+  }
+}
+
+void Rank::EnqueueHistory(const HistoryWrite& write, const int32_t* tokens) {
+  int32_t* history = history_.As<int32_t>() + int64_t{write.slot} * shape_.max_context;
+  stream_->EnqueueCopy(history + write.position, tokens + write.token_index,
+                       static_cast<size_t>(write.num_tokens) * sizeof(int32_t));
+}
+
+void Rank::EnqueueLayers(const Pass& pass) {
   auto* ints = ints_.As<int32_t>();
   auto* tokens = token_table_.As<int32_t>();
-  stream_->EnqueueCopy(ints, slab.ints.data(), slab.ints.size() * sizeof(int32_t));
-  stream_->EnqueueCopy(tokens + shape_.num_slots, slab.known_tokens.data(),
-                       slab.known_tokens.size() * sizeof(int32_t));
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    GroupBatch& group = group_batches_[g];
-    group.state = {state_[g].data(), &groups_[g], shape_.num_blocks[g]};
-    group.batch.num_tokens = slab.num_tokens;
-    group.batch.num_rows = slab.num_rows;
-    group.batch.positions = ints + slab.positions;
-    group.batch.row_of_token = ints + slab.row_of_token;
-    group.batch.rows = reinterpret_cast<const BatchRow*>(ints + slab.rows[g]);
-    group.batch.block_tables = ints + slab.block_tables[g];
-  }
+  stream_->EnqueueCopy(ints, pass.ints.data(), pass.ints.size() * sizeof(int32_t));
+  stream_->EnqueueCopy(tokens + shape_.num_slots, pass.known_tokens.data(),
+                       pass.known_tokens.size() * sizeof(int32_t));
+  for (const HistoryWrite& write : pass.history) EnqueueHistory(write, tokens);
+  slab_args_.clear();
+  for (size_t i = 0; i < pass.slabs.size(); ++i) AddSlab(pass, i);
   ForwardArgs args;
   args.token_table = tokens;
-  args.token_index = ints + slab.token_index;
-  args.num_tokens = slab.num_tokens;
-  args.groups = group_batches_;
-  args.logit_tokens = ints + slab.logit_tokens;
-  args.num_logits = static_cast<int32_t>(slab.logit_rows.size());
-  args.logits = logits_.As<float>();
+  args.token_index = ints + pass.token_index;
+  args.num_tokens = pass.num_tokens;
+  args.slabs = slab_args_;
   args.workspace = workspace_.data();
   args.tap = tap_;
   model_->Forward(*stream_, *config_.communicator, limits_, args);
-  if (slab.samples.empty()) return;
-  stream_->EnqueueCopy(sample_rows_.data(), slab.samples.data(),
-                       slab.samples.size() * sizeof(SampleRow));
-  SampleRows(*stream_, {args.logits, shape_.spec.vocab_size, shape_.spec.tokenizer_size,
-                        sample_rows_.As<SampleRow>(), static_cast<int32_t>(slab.samples.size()),
-                        tokens, sample_scratch_.data()});
 }
 
-void Rank::EnqueueReturnedLogits(const Slab& slab, float* out) {
-  const auto vocab = static_cast<size_t>(shape_.spec.vocab_size);
-  for (size_t i = 0; i < slab.return_rows.size(); ++i) {
-    stream_->EnqueueCopy(out + i * vocab,
-                         logits_.As<float>() + static_cast<size_t>(slab.return_rows[i]) * vocab,
-                         vocab * sizeof(float));
+void Rank::AddSlab(const Pass& pass, size_t index) {
+  const int32_t* ints = ints_.As<int32_t>();
+  const Pass::Slab& slab = pass.slabs[index];
+  GroupBatch* batches = group_batches_.data() + index * groups_.size();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    batches[g].state = {state_[g].data(), &groups_[g], shape_.num_blocks[g]};
+    BatchView& batch = batches[g].batch;
+    batch.num_tokens = slab.tokens.count;
+    batch.num_rows = slab.rows.count;
+    batch.positions = ints + pass.positions + slab.tokens.begin;
+    batch.row_of_token = ints + pass.row_of_token + slab.tokens.begin;
+    batch.rows = reinterpret_cast<const BatchRow*>(ints + pass.rows[g]) + slab.rows.begin;
+    batch.block_tables = ints + pass.block_tables[g];
   }
+  slab_args_.push_back({slab.tokens.begin, slab.tokens.count, {batches, groups_.size()}});
+}
+
+void Rank::EnqueueChunk(const Pass& pass, const Pass::Chunk& chunk) {
+  LogitsArgs args;
+  args.tokens = ints_.As<int32_t>() + pass.logit_tokens_offset + chunk.logits.begin;
+  args.num_logits = chunk.logits.count;
+  args.logits = logits_.As<float>();
+  args.workspace = workspace_.data();
+  model_->Logits(*stream_, limits_, args);
+  if (chunk.samples.count == 0) return;
+  EnqueueUpload(*stream_, sample_rows_, pass.samples, chunk.samples);
+  EnqueueUpload(*stream_, biases_, pass.biases, chunk.biases);
+  SampleArgs sample;
+  sample.logits = args.logits;
+  sample.vocab_size = shape_.spec.vocab_size;
+  sample.num_choices = shape_.spec.tokenizer_size;
+  sample.rows = sample_rows_.As<SampleRow>();
+  sample.num_rows = chunk.samples.count;
+  sample.biases = biases_.As<LogitBias>();
+  sample.history = history_.As<int32_t>();
+  sample.history_stride = shape_.max_context;
+  sample.out = token_table_.As<int32_t>();
+  sample.scratch = sample_scratch_.data();
+  SampleRows(*stream_, sample);
+}
+
+void Rank::EnqueueReports(const Pass& pass, const Pass::Chunk& chunk, Reported* to) {
+  const auto vocab = static_cast<size_t>(shape_.spec.vocab_size);
+  const auto* logits = logits_.As<float>();
+  for (int32_t i = 0; i < chunk.returned.count; ++i) {
+    const auto row =
+        static_cast<size_t>(pass.return_rows[static_cast<size_t>(chunk.returned.begin + i)]);
+    stream_->EnqueueCopy(to->logits, logits + row * vocab, vocab * sizeof(float));
+    to->logits += vocab;
+  }
+  if (chunk.logprobs.count == 0) return;
+  EnqueueUpload(*stream_, logprob_rows_, pass.logprobs, chunk.logprobs);
+  auto* entries = logprobs_.As<TokenLogprob>();
+  ReportLogprobs(*stream_, {logits, shape_.spec.vocab_size, shape_.spec.tokenizer_size,
+                            logprob_rows_.As<LogprobRow>(), chunk.logprobs.count,
+                            token_table_.As<int32_t>(), entries});
+  const auto count = static_cast<size_t>(chunk.logprob_entries);
+  stream_->EnqueueCopy(to->logprobs, entries, count * sizeof(TokenLogprob));
+  to->logprobs += count;
 }
 
 }  // namespace tandem

@@ -6,6 +6,12 @@
 // Invariants: steps run in the order of Start. Submission has its own thread because a stream's
 //   ring is bounded and ranks wait for each other in AllReduce: no rank may wait for another one's
 //   turn to enqueue.
+//   What a choice depends on beyond its logits is on the device. Penalties need the tokens that
+//   came before, the last of which the host does not know yet when it submits a row behind a
+//   running step; so each slot has a history there, and rows append to it from the token table
+//   before they are sampled from. By position, not as counts: a row that runs again, after a
+//   preemption or a rollback, then writes what it wrote before. Only slots whose parameters use it
+//   pay for it.
 #pragma once
 
 #include <atomic>
@@ -83,8 +89,19 @@ class Rank {
   Status Allocate();
   void Loop();
   void Enqueue(InFlightStep& step);
-  void EnqueueSlab(const Slab& slab);
-  void EnqueueReturnedLogits(const Slab& slab, float* out);
+  void EnqueueDeltas(const StepInputs& inputs);
+  // `tokens` is what the write's index counts from.
+  void EnqueueHistory(const HistoryWrite& write, const int32_t* tokens);
+  void EnqueueLayers(const Pass& pass);
+  // The views of one slab's rows for every group, and its arguments for the model.
+  void AddSlab(const Pass& pass, size_t index);
+  void EnqueueChunk(const Pass& pass, const Pass::Chunk& chunk);
+  // Where the next reported values of a step's result go.
+  struct Reported {
+    float* logits;
+    TokenLogprob* logprobs;
+  };
+  void EnqueueReports(const Pass& pass, const Pass::Chunk& chunk, Reported* to);
 
   const RankConfig config_;
   const RankShape shape_;
@@ -95,12 +112,17 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> state_;  // per group
   Buffer workspace_;
-  Buffer logits_;  // [max_logits, vocab_size]
-  Buffer sample_scratch_;
-  Buffer ints_;         // the running slab's array
-  Buffer token_table_;  // [num_slots + max_tokens]
-  Buffer sample_rows_;  // [max_logits]
-  std::vector<GroupBatch> group_batches_;
+  Buffer logits_;          // the running chunk's [max_logits, vocab_size]
+  Buffer logprobs_;        // the running chunk's entries
+  Buffer sample_scratch_;  // of each thread
+  Buffer ints_;            // the running pass's array
+  Buffer token_table_;     // [num_slots + max_pass_tokens]
+  Buffer history_;         // [num_slots, max_context]
+  Buffer sample_rows_;     // the running chunk's [max_logits], as the next two
+  Buffer logprob_rows_;
+  Buffer biases_;
+  std::vector<GroupBatch> group_batches_;  // [slab of the running pass][group]
+  std::vector<SlabArgs> slab_args_;        // [slab of the running pass]
   LayerTap* tap_ = nullptr;
   std::function<void(InFlightStep*)> on_rank_finished_;
   SteadyClock clock_;

@@ -2,8 +2,8 @@
 //   to date by the deltas of plans. Checks a plan against it before anything changes.
 // Not here: device memory (rank.h), who gets a slot (sched/).
 // Threads: one.
-// Invariants: a slot's length counts the positions whose state has been submitted; block tables
-//   cover them.
+// Invariants: a slot's length counts the positions whose state has been submitted, or was there
+//   when it was joined; block tables cover them.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,18 @@ namespace tandem {
 
 class SlotTable {
  public:
+  // An entry that no position reads: a window has been restored behind it.
+  static constexpr int32_t kNoBlock = -1;
+
   struct Slot {
     bool joined = false;
     RequestId request;
     uint32_t sample_index = 0;
     SamplingParams sampling;
-    int32_t length = 0;   // positions submitted so far
+    std::vector<LogitBias> logit_bias;
+    std::vector<TokenId> stop_tokens;
+    int32_t prompt_tokens = 0;
+    int32_t length = 0;   // positions submitted or restored so far
     StepId sampled_step;  // the last step and row that sampled for this slot
     int32_t sampled_row = -1;
     std::vector<std::vector<int32_t>> blocks;  // [group][logical block]
@@ -51,11 +57,15 @@ class SlotTable {
     int32_t length = 0;
     StepId sampled_step;
     int32_t sampled_row = -1;
+    bool wants_logprobs = false;
     std::vector<int64_t> num_blocks;  // per group
   };
   bool InRange(SlotId id) const { return id.value() >= 0 && id.value() < num_slots(); }
   Status ValidateDelta(const StepPlan& plan);
+  Status ValidateJoin(const StepPlan& plan, const SlotJoin& join);
+  Status ValidateBlocks(const StepPlan& plan);
   Status ValidateRow(const StepPlan& plan, const PlanRow& row);
+  Status ValidateReported(const StepPlan& plan, const PlanRow& row) const;
 
   std::vector<StateGroup> groups_;
   std::vector<int32_t> num_blocks_;

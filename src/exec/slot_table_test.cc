@@ -4,56 +4,10 @@
 
 #include <functional>
 
-#include "exec/step_inputs.h"
+#include "exec/testing/plans.h"
 
-namespace tandem {
+namespace tandem::testing {
 namespace {
-
-// A fake two-group model: paged blocks of 4 tokens and a window group with blocks of 2.
-std::vector<StateGroup> TwoGroups() {
-  StateGroup paged;
-  paged.layers = {0, 2};
-  paged.num_heads = 1;
-  paged.planes = {{"k", DType::kF32, TileLayout::kDimMajor, 8}};
-  paged.tokens_per_block = 4;
-  StateGroup window = paged;
-  window.kind = StateKind::kWindow;
-  window.layers = {1};
-  window.tokens_per_block = 2;
-  window.window_tokens = 6;
-  return {paged, window};
-}
-
-constexpr int32_t kNumSlots = 3;
-constexpr int32_t kMaxContext = 32;
-
-SlotTable NewTable() {
-  const std::vector<int32_t> num_blocks = {8, 16};
-  return SlotTable(kNumSlots, TwoGroups(), num_blocks, kMaxContext);
-}
-
-StepPlan JoinAndRun(int32_t slot, int32_t num_tokens, uint64_t step) {
-  StepPlan plan;
-  plan.step = StepId(step);
-  plan.joins.push_back({SlotId(slot), RequestId(step), 0, {}});
-  for (int32_t b = 0; b < (num_tokens + 3) / 4; ++b) {
-    plan.appends.push_back({SlotId(slot), GroupId(0), BlockId(7 - b)});
-  }
-  for (int32_t b = 0; b < (num_tokens + 1) / 2; ++b) {
-    plan.appends.push_back({SlotId(slot), GroupId(1), BlockId(b)});
-  }
-  for (int32_t i = 0; i < num_tokens; ++i) plan.tokens.push_back(TokenId(100 + i));
-  plan.rows.push_back({SlotId(slot), 0, num_tokens, 0, StepId(), 0, /*sample=*/true, 0});
-  return plan;
-}
-
-StepPlan Decode(int32_t slot, int32_t position, uint64_t step, uint64_t from_step,
-                int32_t from_row) {
-  StepPlan plan;
-  plan.step = StepId(step);
-  plan.rows.push_back({SlotId(slot), position, 1, -1, StepId(from_step), from_row, true, 0});
-  return plan;
-}
 
 TEST(SlotTable, RefusesPlansThatContradictIt) {
   SlotTable table = NewTable();
@@ -108,69 +62,99 @@ TEST(SlotTable, OutputsAreReadOnceInTheirOrder) {
   EXPECT_TRUE(table.Validate(rejoin).ok()) << "leave and join in one plan";
 }
 
-TEST(StepInputs, CutsRowsAtSlabBorders) {
+TEST(SlotTable, KeepsWhatAChoiceDependsOn) {
   SlotTable table = NewTable();
-  const auto groups = TwoGroups();
-  table.Apply(JoinAndRun(0, 3, 1));
-  StepPlan plan = JoinAndRun(1, 7, 2);
-  plan.rows.insert(plan.rows.begin(), {SlotId(0), 3, 1, -1, StepId(1), 0, true, 0});
+  StepPlan plan = JoinAndRun(1, 5, 1);
+  SlotJoin& join = plan.joins[0];
+  join.sampling.top_logprobs = 3;
+  join.logit_bias = {{TokenId(7), -1.5f}};
+  join.stop_tokens = {TokenId(2)};
+  join.prompt_tokens = 4;
   ASSERT_TRUE(table.Validate(plan).ok());
   table.Apply(plan);
-  StepInputs inputs({.max_tokens = 5, .max_logits = 8}, groups);
-  inputs.Build(plan, table);
-  ASSERT_EQ(inputs.slabs().size(), 2u);
-  const Slab& first = inputs.slabs()[0];
-  const Slab& second = inputs.slabs()[1];
-  EXPECT_EQ(first.num_tokens, 5);
-  EXPECT_EQ(second.num_tokens, 3);
-  // Slot 0's sampled token comes from the token table, known tokens follow the slots.
-  EXPECT_EQ(first.ints[first.token_index], 0);
-  EXPECT_EQ(first.ints[first.token_index + 1], kNumSlots);
-  EXPECT_EQ(first.known_tokens, (std::vector<int32_t>{100, 101, 102, 103}));
-  EXPECT_EQ(second.known_tokens, (std::vector<int32_t>{104, 105, 106}));
-  EXPECT_EQ(second.ints[second.positions], 4);
-  // The second slab's only row starts at position 4 and needs blocks for 7 tokens in both groups.
-  EXPECT_EQ(second.ints[second.rows[0] + 2], 4);
-  EXPECT_EQ(second.ints[second.block_tables[0]], 7);
-  EXPECT_EQ(second.ints[second.block_tables[0] + 1], 6);
-  EXPECT_EQ(second.ints.size(), second.block_tables[1] + 4);
-  // One sample in each: of slot 0 in the first, of slot 1 at the end of the second.
-  ASSERT_EQ(first.samples.size(), 1u);
-  EXPECT_EQ(first.samples[0].out_index, 0);
-  EXPECT_EQ(first.samples[0].position, 4);
-  ASSERT_EQ(second.samples.size(), 1u);
-  EXPECT_EQ(second.samples[0].out_index, 1);
-  EXPECT_EQ(second.samples[0].position, 7);
-  EXPECT_EQ(second.logit_rows, (std::vector<int32_t>{2}));
-  EXPECT_LE(second.ints.size(),
-            MaxSlabInts({.max_tokens = 5, .max_logits = 8}, kNumSlots, kMaxContext, groups));
+  const SlotTable::Slot& slot = table.slot(SlotId(1));
+  EXPECT_EQ(slot.sampling.top_logprobs, 3);
+  EXPECT_EQ(slot.logit_bias, join.logit_bias);
+  EXPECT_EQ(slot.stop_tokens, join.stop_tokens);
+  EXPECT_EQ(slot.prompt_tokens, 4);
+  StepPlan again = JoinAndRun(1, 2, 2);
+  again.leaves.push_back(SlotId(1));
+  ASSERT_TRUE(table.Validate(again).ok());
+  table.Apply(again);
+  EXPECT_TRUE(slot.logit_bias.empty());
+  EXPECT_TRUE(slot.stop_tokens.empty());
 }
 
-TEST(StepInputs, BoundsLogitRowsPerSlab) {
+TEST(SlotTable, RestoredPositionsAreRunByNoRow) {
   SlotTable table = NewTable();
-  StepPlan plan = JoinAndRun(0, 7, 1);
-  plan.rows[0].return_logits = 4;  // positions 3 .. 6
+  StepPlan plan = JoinAndRun(0, 8, 1);
+  plan.joins[0].restored_begin = 0;
+  plan.joins[0].num_restored = 6;
+  plan.rows[0].position = 6;
+  plan.rows[0].num_tokens = 2;
+  plan.rows[0].tokens_begin = 6;
+  ASSERT_TRUE(table.Validate(plan).ok());
+  const std::vector<std::pair<const char*, std::function<void(StepPlan&)>>> kDamages = {
+      {"lie outside the plan", [](StepPlan& p) { p.joins[0].restored_begin = 3; }},
+      {"lie outside the plan", [](StepPlan& p) { p.joins[0].restored_begin = -1; }},
+      {"lie outside the plan", [](StepPlan& p) { p.joins[0].num_restored = -1; }},
+      {"blocks of group 0 end before the 6 restored",
+       [](StepPlan& p) { p.appends.erase(p.appends.begin(), p.appends.begin() + 1); }},
+      {"cannot run", [](StepPlan& p) { p.joins[0].num_restored = 5; }},
+  };
+  for (const auto& [expected, damage] : kDamages) {
+    StepPlan damaged = plan;
+    damage(damaged);
+    const Status status = table.Validate(damaged);
+    EXPECT_NE(status.message().find(expected), std::string::npos) << status.ToString();
+  }
   table.Apply(plan);
-  StepInputs inputs({.max_tokens = 100, .max_logits = 3}, TwoGroups());
-  inputs.Build(plan, table);
-  ASSERT_EQ(inputs.slabs().size(), 2u);
-  EXPECT_EQ(inputs.slabs()[0].num_tokens, 6);
-  EXPECT_EQ(inputs.slabs()[0].return_rows.size(), 3u);
-  EXPECT_EQ(inputs.slabs()[1].num_tokens, 1);
-  EXPECT_EQ(inputs.slabs()[1].return_rows.size(), 1u);
-  EXPECT_EQ(inputs.slabs()[1].samples.size(), 1u);
+  EXPECT_EQ(table.slot(SlotId(0)).length, 8);
+  // A restore alone is a plan too.
+  StepPlan joined = JoinAndRun(1, 8, 2);
+  joined.joins[0].num_restored = 7;
+  joined.rows.clear();
+  ASSERT_TRUE(table.Validate(joined).ok());
+  table.Apply(joined);
+  EXPECT_EQ(table.slot(SlotId(1)).length, 7);
 }
 
-TEST(StepInputs, SortsCopiesByGroup) {
+TEST(SlotTable, ScoresOnlyWhatARowCanScore) {
   SlotTable table = NewTable();
-  StepPlan plan;
-  plan.copies = {{GroupId(1), BlockId(1), BlockId(2)}, {GroupId(0), BlockId(3), BlockId(4)}};
-  StepInputs inputs({}, TwoGroups());
-  inputs.Build(plan, table);
-  EXPECT_TRUE(inputs.slabs().empty());
-  EXPECT_EQ(inputs.copies()[0].from, (std::vector<int32_t>{3}));
-  EXPECT_EQ(inputs.copies()[1].to, (std::vector<int32_t>{2}));
+  StepPlan good = JoinAndRun(0, 5, 1);
+  good.joins[0].sampling.top_logprobs = 0;
+  good.rows[0].score = 4;
+  ASSERT_TRUE(table.Validate(good).ok());
+  const std::vector<std::function<void(StepPlan&)>> kDamages = {
+      [](StepPlan& p) { p.rows[0].score = 5; },  // the last position is sampled
+      [](StepPlan& p) { p.rows[0].score = -1; },
+      [](StepPlan& p) { p.rows[0].return_logits = 1; },
+      [](StepPlan& p) { p.joins[0].sampling.top_logprobs = -1; },
+  };
+  for (const auto& damage : kDamages) {
+    StepPlan plan = good;
+    damage(plan);
+    EXPECT_NE(table.Validate(plan).message().find("log probabilities"), std::string::npos);
+  }
+  good.rows[0].sample = false;
+  good.rows[0].score = 5;
+  EXPECT_TRUE(table.Validate(good).ok());
+}
+
+TEST(SlotTable, BoundsWhatAJoinBrings) {
+  SlotTable table = NewTable();
+  const std::vector<std::function<void(SlotJoin&)>> kDamages = {
+      [](SlotJoin& j) { j.logit_bias.resize(static_cast<size_t>(kMaxLogitBias) + 1); },
+      [](SlotJoin& j) { j.stop_tokens.resize(static_cast<size_t>(kMaxStopTokens) + 1); },
+      [](SlotJoin& j) { j.sampling.top_logprobs = kMaxTopLogprobs + 1; },
+      [](SlotJoin& j) { j.prompt_tokens = -1; },
+  };
+  for (const auto& damage : kDamages) {
+    StepPlan plan = JoinAndRun(0, 5, 1);
+    damage(plan.joins[0]);
+    EXPECT_NE(table.Validate(plan).message().find("is joined with"), std::string::npos);
+  }
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -190,7 +190,7 @@ class AttentionTest : public IsaTest {
     const auto pool = world.pool_;
     ref::RopeStore(world.rope(&q, &k));
     std::vector<float> scratch;
-    TestActivation expected(world.num_tokens(), world.geometry().cols(), true, with_q8);
+    TestActivation expected(world.num_tokens(), world.geometry().cols(), true, with_q8, with_q8);
     ref::Attention(world.attention(q, expected.view, &scratch, threads));
 
     const auto expected_q = q, expected_k = k;
@@ -200,7 +200,7 @@ class AttentionTest : public IsaTest {
     k = world.k_;
     Stream& stream = StreamOf(threads);
     RopeStore(stream, world.rope(&q, &k));
-    TestActivation actual(world.num_tokens(), world.geometry().cols(), true, with_q8);
+    TestActivation actual(world.num_tokens(), world.geometry().cols(), true, with_q8, with_q8);
     Attention(stream, world.attention(q, actual.view, &scratch, threads));
     stream.Synchronize();
     EXPECT_TRUE(SameBits(q, expected_q));
@@ -209,7 +209,7 @@ class AttentionTest : public IsaTest {
     EXPECT_TRUE(SameForms(actual, expected));
     for (const float x : actual.f32) EXPECT_FALSE(std::isnan(x));
     if (with_q8) {  // without the f32 form
-      TestActivation codes(world.num_tokens(), world.geometry().cols(), false, true);
+      TestActivation codes(world.num_tokens(), world.geometry().cols(), false, true, true);
       Attention(stream, world.attention(q, codes.view, &scratch, threads));
       stream.Synchronize();
       EXPECT_TRUE(SameBits(codes.codes, expected.codes));
@@ -291,13 +291,13 @@ TEST_P(AttentionTest, ATokenDoesNotDependOnItsChunk) {
   auto q = world.q_, k = world.k_;
   RopeStore(StreamOf(2), world.rope(&q, &k));
   std::vector<float> scratch;
-  TestActivation whole(14, g.cols(), true, true);
+  TestActivation whole(14, g.cols(), true, true, true);
   Attention(StreamOf(2), world.attention(q, whole.view, &scratch, 2));
   StreamOf(2).Synchronize();
   for (int32_t t = 0; t < 14; ++t) {
     const int32_t position = 505 + t, row_of = 0;
     const BatchRow row{0, 1, position, 0};
-    TestActivation alone(1, g.cols(), true, true);
+    TestActivation alone(1, g.cols(), true, true, true);
     AttentionArgs args = world.attention(q, alone.view, &scratch, 2);
     args.batch = {1, 1, &position, &row_of, &row, world.tables_.data()};
     args.q += int64_t{t} * g.cols();

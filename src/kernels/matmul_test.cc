@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+
 #include "kernels/ref/math_ref.h"
 #include "kernels/ref/ops_ref.h"
 #include "kernels/testing.h"
@@ -37,6 +41,47 @@ void Fill(SplitMix64& rng, int32_t rows, TestActivation* x) {
     if (x->refined[b] == 0) continue;  // whatever the fine codes hold must not count
     ref::RefineBlock(&x->f32[b * 32], x->scales[b], &x->fine_codes[b * 32], &x->fine_sums[b]);
   }
+}
+
+// Rows for extreme blocks: row r has magnitudes from about 2^exponents[r] on, up to 2^12 above.
+void FillExtreme(SplitMix64& rng, std::span<const int> exponents, TestActivation* x) {
+  const int32_t cols = x->view.cols;
+  for (size_t r = 0; r < exponents.size(); ++r) {
+    for (int32_t b = 0; b < cols / 32; ++b) {
+      const size_t block = r * static_cast<size_t>(cols / 32) + static_cast<size_t>(b);
+      const float size = std::ldexp(1.0f, exponents[r] + static_cast<int>(rng.Below(12)));
+      for (size_t i = 0; i < 32; ++i) {
+        x->f32[block * 32 + i] = testing_kernels::RandomFloat(rng, size);
+      }
+      ref::QuantizeBlock(&x->f32[block * 32], &x->codes[block * 32], &x->scales[block],
+                         &x->sums[block]);
+      // Rows take turns: every block is refined in some rows and plain in others.
+      x->refined[block] = x->scales[block] != 0 && (r + static_cast<size_t>(b)) % 3 == 0 ? 1 : 0;
+      if (x->refined[block] == 0) continue;
+      ref::RefineBlock(&x->f32[block * 32], x->scales[block], &x->fine_codes[block * 32],
+                       &x->fine_sums[block]);
+    }
+  }
+}
+
+MatMulArgs RowsOf(const TestActivation& x, const TestMatrix& w, int64_t first, int32_t rows,
+                  bool with_q8, std::vector<float>* out) {
+  const int64_t at = first * x.view.cols, block = at / 32;
+  MatMulArgs args;
+  args.x.cols = x.view.cols;
+  args.x.f32 = x.view.f32 + at;
+  if (with_q8) {
+    const QuantizedRows& q8 = x.view.q8;
+    args.x.q8 = {q8.codes + at,
+                 q8.scales + block,
+                 q8.sums + block,
+                 {q8.fine.codes + at, q8.fine.sums + block, q8.fine.refined + block}};
+  }
+  args.rows = rows;
+  args.num_parts = 1;
+  out->assign(static_cast<size_t>(rows * w.packed.rows), 0.0f);
+  args.parts[0] = {w.packed, out->data(), w.packed.rows, false};
+  return args;
 }
 
 class MatMulTest : public IsaTest {
@@ -126,21 +171,8 @@ TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighboursNorOnThreads) {
     Fill(rng, kRows, &x);
     for (const bool with_q8 : {false, true}) {
       const auto run = [&](int64_t first, int32_t rows, int threads) {
-        std::vector<float> out(static_cast<size_t>(rows * kN));
-        MatMulArgs args;
-        args.x.cols = kK;
-        args.x.f32 = x.view.f32 + first * kK;
-        if (with_q8) {
-          args.x.q8 = {x.view.q8.codes + first * kK,
-                       x.view.q8.scales + first * (kK / 32),
-                       x.view.q8.sums + first * (kK / 32),
-                       {x.view.q8.fine.codes + first * kK, x.view.q8.fine.sums + first * (kK / 32),
-                        x.view.q8.fine.refined + first * (kK / 32)}};
-        }
-        args.rows = rows;
-        args.num_parts = 1;
-        args.parts[0] = {w.packed, out.data(), kN, false};
-        MatMul(StreamOf(threads), args);
+        std::vector<float> out;
+        MatMul(StreamOf(threads), RowsOf(x, w, first, rows, with_q8, &out));
         StreamOf(threads).Synchronize();
         return out;
       };
@@ -207,6 +239,45 @@ TEST_P(MatMulTest, ExtremeCodesDoNotSaturate) {
         MatMul(StreamOf(1), args);
         StreamOf(1).Synchronize();
         EXPECT_TRUE(SameBits(actual, expected)) << NameOf(dtype) << " " << fill << " " << +code;
+      }
+    }
+  }
+}
+
+// Blocks of random bytes have every scale there is: subnormal, huge, infinite, NaN; with the least
+// and the largest activations their products leave the normal numbers on both sides.
+TEST_P(MatMulTest, RowsOfExtremeBlocksDependOnThemselvesAlone) {
+  SplitMix64 rng(7);
+  constexpr int32_t kN = 40, kK = 256;
+  constexpr int kExponents[] = {-80, -40, -81, 0,  100, -78, 115, -60, 20, 110, -79, -70, 50, -75,
+                                -80, -90, -80, 60, -80, 90,  -80, -80, 0,  0,   80,  -80, 118};
+  constexpr auto kRows = static_cast<int32_t>(std::size(kExponents));
+  for (const DType dtype : kQuantizedTypes) {
+    std::vector<std::byte> bytes(static_cast<size_t>(BytesOf(dtype, int64_t{kN} * kK)));
+    for (std::byte& b : bytes) b = static_cast<std::byte>(rng.Below(256));
+    if (dtype == DType::kMXFP4) {
+      // Every other row has low exponents only, where products with the least activations are
+      // subnormal: nothing else would show in a sum.
+      const auto size = static_cast<size_t>(InfoOf(dtype).block_bytes);
+      for (size_t at = 0; at < bytes.size(); at += size) {
+        if (at / size / (kK / 32) % 2 == 0) bytes[at] = static_cast<std::byte>(rng.Below(100));
+      }
+    }
+    const TestMatrix w(std::move(bytes), dtype, kN, kK);
+    TestActivation x(kRows, kK, true, true, true);
+    FillExtreme(rng, kExponents, &x);
+    for (const bool with_q8 : {false, true}) {
+      std::vector<float> expected, together;
+      ref::MatMul(RowsOf(x, w, 0, kRows, with_q8, &expected));
+      for (const int32_t tile : {kRows, 5, 1}) {  // a wide tile, small ones, none
+        std::vector<float> all;
+        for (int32_t r = 0; r < kRows; r += tile) {
+          MatMul(StreamOf(2), RowsOf(x, w, r, std::min(tile, kRows - r), with_q8, &together));
+          StreamOf(2).Synchronize();
+          all.insert(all.end(), together.begin(), together.end());
+        }
+        EXPECT_TRUE(testing_kernels::SameBitsOrNan(all, expected))
+            << NameOf(dtype) << (with_q8 ? " q8" : " f32") << " in tiles of " << tile;
       }
     }
   }

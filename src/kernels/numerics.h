@@ -30,10 +30,10 @@ inline constexpr float kCosSeries[5] = {-1.0f / 2, 1.0f / 24, -1.0f / 720, 1.0f 
 
 // Codes are at most this, so that a block's scale maps its largest magnitude to it.
 inline constexpr float kMaxCode = 127.0f;
-// A block whose largest magnitude is below counts as zeros: so scale / 256 times any weight's scale
-// stays a normal number, and 256 units of it are exactly one of scale.
+// A block whose largest magnitude is below counts as zeros: so scale / 256 stays a normal number.
 inline constexpr float kLeastMagnitude = 0x1p-80f;
-inline constexpr float kFineUnits = 256.0f;  // per unit of a code
+inline constexpr int32_t kFineBits = 8;
+inline constexpr float kFineUnits = 1 << kFineBits;  // per unit of a code
 
 // Blocks compete for refinement within runs of equal length, at most this many columns: short
 // enough for one task, long enough for a mean.

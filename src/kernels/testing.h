@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -48,6 +51,7 @@ struct TestMatrix {
   std::vector<std::byte> storage;
   PackedMatrix packed;
 
+  // Random values.
   TestMatrix(SplitMix64& rng, DType dtype, int32_t rows, int32_t cols) {
     source.resize(static_cast<size_t>(BytesOf(dtype, int64_t{rows} * cols)));
     for (int32_t r = 0; r < rows; ++r) {
@@ -55,6 +59,16 @@ struct TestMatrix {
       const auto values = RandomFloats(rng, cols, 0.1f + static_cast<float>(r % 7));
       QuantizeRow(dtype, values.data(), cols, source.data() + BytesOf(dtype, int64_t{r} * cols));
     }
+    Pack(dtype, rows, cols);
+  }
+  // The bytes of a source tensor.
+  TestMatrix(std::vector<std::byte> bytes, DType dtype, int32_t rows, int32_t cols)
+      : source(std::move(bytes)) {
+    Pack(dtype, rows, cols);
+  }
+
+ private:
+  void Pack(DType dtype, int32_t rows, int32_t cols) {
     const TensorView view{source.data(), dtype, Shape::Of(rows, cols)};
     const auto bytes = static_cast<size_t>(PackedBytes(dtype, rows, cols));
     storage.resize(bytes + 64);
@@ -112,6 +126,14 @@ testing::AssertionResult SameBits(const std::vector<T>& a, const std::vector<T>&
     }
   }
   return testing::AssertionSuccess();
+}
+
+// Equal bit for bit, or both NaN, whose bits the operands' order decides.
+inline testing::AssertionResult SameBitsOrNan(std::vector<float> a, std::vector<float> b) {
+  for (auto* all : {&a, &b}) {
+    for (float& x : *all) x = std::isnan(x) ? std::numeric_limits<float>::quiet_NaN() : x;
+  }
+  return SameBits(a, b);
 }
 
 inline testing::AssertionResult SameForms(const TestActivation& a, const TestActivation& b) {

@@ -35,12 +35,20 @@ bool BlockPool::Reserve(int32_t count) {
   return true;
 }
 
+bool BlockPool::ReserveReturning(int32_t count) {
+  TANDEM_CHECK_GE(count, 0);
+  if (count > total() - in_use_ - reserved_) return false;
+  reserved_ += count;
+  return true;
+}
+
 void BlockPool::Unreserve(int32_t count) {
   TANDEM_CHECK(count >= 0 && count <= reserved_);
   reserved_ -= count;
 }
 
 BlockId BlockPool::TakeFree() {
+  TANDEM_CHECK_GT(free_, 0);
   const BlockId id(free_head_);
   Block& block = At(id);
   free_head_ = block.next;
@@ -54,7 +62,7 @@ BlockId BlockPool::TakeFree() {
 }
 
 std::optional<BlockId> BlockPool::Allocate() {
-  if (available() <= 0) return std::nullopt;
+  if (available() <= 0 || free_ == 0) return std::nullopt;
   return TakeFree();
 }
 
@@ -66,7 +74,13 @@ BlockId BlockPool::AllocateReserved() {
 
 void BlockPool::AddRef(BlockId block) {
   Block& b = At(block);
-  TANDEM_CHECK_GT(b.refs, 0);
+  TANDEM_CHECK(b.refs > 0 || b.cached > 0);
+  if (b.refs == 0) {
+    Unsettle(block);
+    b.where = Where::kInUse;
+    ++in_use_;
+    TANDEM_CHECK_LE(reserved_, total() - in_use_);
+  }
   ++b.refs;
 }
 
@@ -79,6 +93,33 @@ bool BlockPool::Unref(BlockId block, StepId last_use) {
   return Settle(block);
 }
 
+void BlockPool::Cache(BlockId block) {
+  Block& b = At(block);
+  TANDEM_CHECK_GT(b.refs, 0);
+  ++b.cached;
+}
+
+bool BlockPool::Uncache(BlockId block) {
+  Block& b = At(block);
+  TANDEM_CHECK_GT(b.cached, 0);
+  if (--b.cached > 0 || b.where != Where::kEvictable) return false;
+  --evictable_;
+  return Settle(block);
+}
+
+void BlockPool::ReadUntil(BlockId block, StepId step) {
+  Block& b = At(block);
+  TANDEM_CHECK(b.refs > 0 || b.cached > 0);
+  if (step.value() <= std::max(b.last_use, completed_)) return;
+  if (b.refs > 0) {
+    b.last_use = step.value();
+    return;
+  }
+  Unsettle(block);
+  b.last_use = step.value();
+  Settle(block);
+}
+
 bool BlockPool::Settle(BlockId block) {
   Block& b = At(block);
   if (b.last_use > completed_) {
@@ -86,6 +127,8 @@ bool BlockPool::Settle(BlockId block) {
     int32_t& head = fences_[b.last_use % fences_.size()];
     b.where = Where::kFenced;
     b.next = head;
+    b.previous = kNone;
+    if (head != kNone) blocks_[static_cast<size_t>(head)].previous = block.value();
     head = block.value();
     ++fenced_;
     return false;
@@ -95,6 +138,11 @@ bool BlockPool::Settle(BlockId block) {
     ++held_;
     return false;
   }
+  if (b.cached > 0) {
+    b.where = Where::kEvictable;
+    ++evictable_;
+    return true;
+  }
   b.where = Where::kFree;
   b.next = free_head_;
   free_head_ = block.value();
@@ -102,10 +150,37 @@ bool BlockPool::Settle(BlockId block) {
   return true;
 }
 
+void BlockPool::Unsettle(BlockId block) {
+  Block& b = At(block);
+  switch (b.where) {
+    case Where::kEvictable:
+      TANDEM_CHECK_GT(available(), 0);
+      --evictable_;
+      return;
+    case Where::kHeld: --held_; return;
+    case Where::kFenced:
+      if (b.previous == kNone) {
+        fences_[b.last_use % fences_.size()] = b.next;
+      } else {
+        blocks_[static_cast<size_t>(b.previous)].next = b.next;
+      }
+      if (b.next != kNone) blocks_[static_cast<size_t>(b.next)].previous = b.previous;
+      b.next = kNone;
+      b.previous = kNone;
+      --fenced_;
+      return;
+    case Where::kFree:
+    case Where::kInUse: TANDEM_CHECK(false);
+  }
+}
+
 void BlockPool::BeginUse(BlockId block, UseAgent agent) {
   Block& b = At(block);
   TANDEM_CHECK(b.where != Where::kFree);
+  const bool evictable = b.where == Where::kEvictable;
+  if (evictable) Unsettle(block);
   ++b.uses[static_cast<size_t>(agent)];
+  if (evictable) Settle(block);
 }
 
 bool BlockPool::EndUse(BlockId block, UseAgent agent) {
@@ -130,6 +205,7 @@ void BlockPool::CompleteSteps(StepId step) {
       Block& b = blocks_[static_cast<size_t>(index)];
       const int32_t next = b.next;
       b.next = kNone;
+      b.previous = kNone;
       --fenced_;
       Settle(BlockId(index));
       index = next;
@@ -146,6 +222,12 @@ Status BlockPool::CheckLists(std::vector<bool>* listed) const {
       (*listed)[static_cast<size_t>(i)] = true;
       if (blocks_[static_cast<size_t>(i)].where != where) {
         return InternalError("block {} is on the wrong list", i);
+      }
+      if (where == Where::kFenced) {
+        const int32_t next = blocks_[static_cast<size_t>(i)].next;
+        if (next >= 0 && next < total() && blocks_[static_cast<size_t>(next)].previous != i) {
+          return InternalError("block {} does not know the block before it", next);
+        }
       }
       ++count;
     }
@@ -176,6 +258,7 @@ Status BlockPool::CheckIntegrity() const {
   TANDEM_RETURN_IF_ERROR(CheckLists(&listed));
   int32_t in_use = 0;
   int32_t held = 0;
+  int32_t evictable = 0;
   for (int32_t i = 0; i < total(); ++i) {
     const Block& b = blocks_[static_cast<size_t>(i)];
     const bool on_list = b.where == Where::kFree || b.where == Where::kFenced;
@@ -183,19 +266,29 @@ Status BlockPool::CheckIntegrity() const {
     if ((b.refs > 0) != (b.where == Where::kInUse)) {
       return InternalError("block {} has {} references in the wrong place", i, b.refs);
     }
-    if (b.where == Where::kFree && b.has_uses()) return InternalError("free block {} is used", i);
+    if (b.where == Where::kFree && (b.has_uses() || b.cached > 0)) {
+      return InternalError("free block {} is used or cached", i);
+    }
+    if (b.where == Where::kEvictable &&
+        (b.has_uses() || b.cached == 0 || b.last_use > completed_)) {
+      return InternalError("evictable block {} is used, fenced or not cached", i);
+    }
     if (b.where == Where::kHeld && !b.has_uses())
       return InternalError("block {} is held by none", i);
-    if (*std::min_element(b.uses.begin(), b.uses.end()) < 0) {
+    if (*std::min_element(b.uses.begin(), b.uses.end()) < 0 || b.cached < 0) {
       return InternalError("block {} has a negative use count", i);
     }
     in_use += b.where == Where::kInUse;
     held += b.where == Where::kHeld;
+    evictable += b.where == Where::kEvictable;
   }
   if (in_use != in_use_) return InternalError("{} blocks in use, {} found", in_use_, in_use);
   if (held != held_) return InternalError("{} blocks held, {} found", held_, held);
-  if (reserved_ < 0 || reserved_ > free_) {
-    return InternalError("{} blocks promised, {} free", reserved_, free_);
+  if (evictable != evictable_) {
+    return InternalError("{} blocks evictable, {} found", evictable_, evictable);
+  }
+  if (reserved_ < 0 || reserved_ > total() - in_use_) {
+    return InternalError("{} blocks promised, {} of {} in use", reserved_, in_use_, total());
   }
   return OkStatus();
 }

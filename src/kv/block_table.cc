@@ -18,14 +18,27 @@ void BlockTable::Append(BlockId block) {
   blocks_.push_back(block);
 }
 
+void BlockTable::SkipTo(int32_t entries) {
+  TANDEM_CHECK_EQ(num_blocks(), 0);
+  TANDEM_CHECK(entries >= 0 && entries <= max_blocks_);
+  blocks_.resize(static_cast<size_t>(entries));
+  first_held_ = entries;
+}
+
+BlockId BlockTable::Replace(int32_t entry, BlockId block) {
+  const BlockId old = at(entry);
+  blocks_[static_cast<size_t>(entry)] = block;
+  return old;
+}
+
 int32_t BlockTable::ReleaseBelow(int64_t position, StepId last_use) {
   if (position <= 0) return 0;
   const int64_t end = std::min<int64_t>(position / tokens_per_block_, num_blocks());
-  int32_t freed = 0;
+  const int32_t begin = first_held_;
   for (; first_held_ < end; ++first_held_) {
-    freed += pool_->Unref(blocks_[static_cast<size_t>(first_held_)], last_use);
+    pool_->Unref(blocks_[static_cast<size_t>(first_held_)], last_use);
   }
-  return freed;
+  return first_held_ - begin;
 }
 
 int32_t BlockTable::Truncate(int64_t tokens, StepId last_use) {

@@ -24,9 +24,16 @@ class BlockTable {
   // Takes over the caller's reference as the next entry. Requires num_blocks() < max_blocks.
   void Append(BlockId block);
 
+  // Starts an empty table behind `entries` entries that count as given back (a window that is
+  // restored in the middle of a sequence). Requires num_blocks() == 0.
+  void SkipTo(int32_t entries);
+
+  // Puts the caller's reference in the place of a held entry's; the old one is the caller's now.
+  BlockId Replace(int32_t entry, BlockId block);
+
   // Gives back the held entries that lie wholly below `position` (a window has moved past them).
-  // `last_use` is the last submitted step that reads them. Returns how many blocks became free at
-  // once.
+  // `last_use` is the last submitted step that reads them. Returns how many entries were given
+  // back.
   int32_t ReleaseBelow(int64_t position, StepId last_use);
 
   // Keeps the entries that `tokens` tokens need and gives back the rest (rollback). The entries

@@ -114,17 +114,17 @@ TEST(StatePools, GrowthBeyondThePromiseTellsWaitingFromShort) {
   StatePools pools(groups, 4, 1);
   SequenceBlocks a = pools.MakeSequence(100);
   SequenceBlocks b = pools.MakeSequence(100);
-  std::vector<BlockAppend> appends;
+  StepPlan plan;
   ASSERT_TRUE(pools.Reserve(&a, 4));
   ASSERT_TRUE(pools.Reserve(&b, 8));
-  EXPECT_EQ(pools.Grow(&a, 4, kSlot, &appends), Growth::kDone);
-  EXPECT_EQ(pools.Grow(&a, 5, kSlot, &appends), Growth::kShort) << "free, but promised to b";
-  EXPECT_EQ(appends.size(), 1u);
-  EXPECT_EQ(pools.Grow(&b, 1, SlotId(1), &appends), Growth::kDone);
+  EXPECT_EQ(pools.Grow(&a, 4, kSlot, &plan), Growth::kDone);
+  EXPECT_EQ(pools.Grow(&a, 5, kSlot, &plan), Growth::kShort) << "free, but promised to b";
+  EXPECT_EQ(plan.appends.size(), 1u);
+  EXPECT_EQ(pools.Grow(&b, 1, SlotId(1), &plan), Growth::kDone);
   pools.Release(&b, StepId(1));
-  EXPECT_EQ(pools.Grow(&a, 9, kSlot, &appends), Growth::kWait) << "step 1 still reads b's block";
+  EXPECT_EQ(pools.Grow(&a, 9, kSlot, &plan), Growth::kWait) << "step 1 still reads b's block";
   pools.CompleteSteps(StepId(1));
-  EXPECT_EQ(pools.Grow(&a, 9, kSlot, &appends), Growth::kDone);
+  EXPECT_EQ(pools.Grow(&a, 9, kSlot, &plan), Growth::kDone);
   EXPECT_EQ(pools.busy_blocks(), 3);
 }
 
@@ -139,11 +139,11 @@ TEST(StatePools, AWindowLivesForeverWithinItsPromise) {
   StatePools pools(groups, 2 * kRow, 2);
   SequenceBlocks s = pools.MakeSequence(1000);
   ASSERT_TRUE(pools.Reserve(&s, 1000));
-  std::vector<BlockAppend> appends;
+  StepPlan plan;
   int64_t planned = 0;
   for (uint64_t step = 1; planned + kRow <= 1000; ++step) {
     planned += kRow;
-    ASSERT_EQ(pools.Grow(&s, planned, kSlot, &appends), Growth::kDone) << "step " << step;
+    ASSERT_EQ(pools.Grow(&s, planned, kSlot, &plan), Growth::kDone) << "step " << step;
     if (step == 1) continue;  // one step runs ahead
     pools.CompleteSteps(StepId(step - 1));
     pools.ReleasePassed(&s, planned - kRow, StepId(step - 1));

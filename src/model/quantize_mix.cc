@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/edit_distance.h"
 #include "tensor/block_quant.h"
 
 namespace tandem {
@@ -35,21 +36,6 @@ std::string Upper(std::string_view text) {
   std::string upper(text);
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return upper;
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
 }
 
 bool IsWritable(DType dtype) {
@@ -102,21 +88,16 @@ std::vector<const GgmlTypeInfo*> WritableTypes() {
 Result<DType> WritableTypeFromName(std::string_view name) {
   const std::string wanted = Upper(name.substr(0, 32));  // no type's name is longer
   std::string all;
-  std::string_view nearest;
-  size_t least = 3;  // farther is no typing error
+  std::vector<std::string_view> names;
   for (const GgmlTypeInfo* type : WritableTypes()) {
     if (type->name == wanted && wanted.size() == name.size()) return *type->dtype;
     if (!all.empty()) all += ", ";
     all += type->name;
-    const size_t distance = EditDistance(wanted, type->name);
-    if (distance < least) {
-      least = distance;
-      nearest = type->name;
-    }
+    names.push_back(type->name);
   }
+  const auto nearest = NearestWord(wanted, names);
   return InvalidArgumentError("there is no type '{}' to write{}; there are {}", wanted,
-                              nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
-                              all);
+                              nearest ? fmt::format("; did you mean {}?", *nearest) : "", all);
 }
 
 const GgmlTypeInfo& GgmlInfoOf(DType dtype) {

@@ -371,17 +371,33 @@ std::unique_ptr<ReadableFile> MakeMemoryFile(std::span<const std::byte> bytes, s
   return std::make_unique<MemoryFile>(bytes, std::move(path));
 }
 
+namespace {
+
+// A directory of the XDG rules; a value that is no absolute path counts as unset.
+Result<std::string> UserDir(const char* what, const char* variable, const char* value,
+                            const char* home, const char* below_home) {
+  if (value != nullptr && value[0] == '/') return std::string(value) + "/tandem";
+  if (home != nullptr && home[0] == '/') return fmt::format("{}/{}/tandem", home, below_home);
+  return FailedPreconditionError("no {} directory: neither {} nor HOME is set to an absolute path",
+                                 what, variable);
+}
+
+}  // namespace
+
 Result<std::string> UserCacheDir() {
   return UserCacheDir(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
 }
 
 Result<std::string> UserCacheDir(const char* xdg_cache_home, const char* home) {
-  if (xdg_cache_home != nullptr && xdg_cache_home[0] == '/') {
-    return std::string(xdg_cache_home) + "/tandem";
-  }
-  if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/tandem";
-  return FailedPreconditionError(
-      "no cache directory: neither XDG_CACHE_HOME nor HOME is set to an absolute path");
+  return UserDir("cache", "XDG_CACHE_HOME", xdg_cache_home, home, ".cache");
+}
+
+Result<std::string> UserStateDir() {
+  return UserStateDir(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"));
+}
+
+Result<std::string> UserStateDir(const char* xdg_state_home, const char* home) {
+  return UserDir("state", "XDG_STATE_HOME", xdg_state_home, home, ".local/state");
 }
 
 }  // namespace tandem

@@ -161,5 +161,8 @@ std::unique_ptr<ReadableFile> MakeMemoryFile(std::span<const std::byte> bytes, s
 Result<std::string> UserCacheDir();
 // The same of given values (null: unset).
 Result<std::string> UserCacheDir(const char* xdg_cache_home, const char* home);
+// The same for what is kept between runs but can be missed: XDG_STATE_HOME, else .local/state.
+Result<std::string> UserStateDir();
+Result<std::string> UserStateDir(const char* xdg_state_home, const char* home);
 
 }  // namespace tandem

@@ -204,6 +204,12 @@ TEST(MemoryFile, ReadsLikeAFile) {
   EXPECT_EQ(file->ReadAt(2, out).code(), StatusCode::kDataLoss);
 }
 
+TEST(UserStateDir, FollowsTheXdgRule) {
+  EXPECT_EQ(*UserStateDir("/x", "/h"), "/x/tandem");
+  EXPECT_EQ(*UserStateDir("", "/h"), "/h/.local/state/tandem");
+  EXPECT_FALSE(UserStateDir(nullptr, "").ok());
+}
+
 TEST(UserCacheDir, FollowsTheXdgRule) {
   EXPECT_EQ(*UserCacheDir("/x", "/h"), "/x/tandem");
   EXPECT_EQ(*UserCacheDir("relative", "/h"), "/h/.cache/tandem");  // must be ignored

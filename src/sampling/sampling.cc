@@ -2,203 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <span>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "device/cpu_device.h"
+#include "sampling/logits_row.h"
 
 namespace tandem {
 namespace {
-
-// Four lanes, in the compilers' own vector type: they do not vectorise WeightsOf by themselves.
-using F4 = float __attribute__((vector_size(16)));
-using I4 = int32_t __attribute__((vector_size(16)));
-
-// exp(x) for x <= 0, without fma: the same bits on every machine. Relative error below 3e-7; below
-// -87, and for NaN, 0.
-inline F4 WeightsOf(F4 x) {
-  constexpr F4 kLowest = {-87.0f, -87.0f, -87.0f, -87.0f};
-  constexpr float kRound = 0x1.8p23f;  // adding and subtracting it rounds to an integer
-  const I4 counts = x >= kLowest;
-  const auto bounded = reinterpret_cast<F4>((reinterpret_cast<I4>(x) & counts) |
-                                            (reinterpret_cast<I4>(kLowest) & ~counts));
-  const F4 n = (bounded * 0x1.715476p+0f + kRound) - kRound;
-  const F4 r = (bounded - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  F4 sum = r * (1.0f / 5040) + 1.0f / 720;
-  sum = sum * r + 1.0f / 120;
-  sum = sum * r + 1.0f / 24;
-  sum = sum * r + 1.0f / 6;
-  sum = sum * r + 0.5f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  const auto power = reinterpret_cast<F4>((__builtin_convertvector(n, I4) + 127) << 23);
-  return reinterpret_cast<F4>(reinterpret_cast<I4>(sum * power) & counts);
-}
-
-// Ascending keys are descending logits; equal logits (also 0 and -0) have equal keys, NaN the last.
-inline uint32_t KeyOf(float logit) {
-  if (logit != logit) return ~0u;
-  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
-  return (bits >> 31) != 0 ? bits : ~(bits | 0x80000000u);
-}
-
-// The logits of one row, summarised in runs of neighbouring ids so that most ids are looked at
-// once.
-class Row {
- public:
-  Row(const float* logits, int32_t size) : logits_(logits), size_(size) {
-    constexpr int32_t kLargest = kRunsMax * kPiece;
-    run_ = kPiece * ((size + kLargest - 1) / kLargest);
-    num_runs_ = (size + run_ - 1) / run_;
-    for (int32_t r = 0; r < num_runs_; ++r) {
-      run_max_[static_cast<size_t>(r)] = MaxOf(logits + r * run_, EndOf(r) - r * run_);
-      max_ = std::max(max_, run_max_[static_cast<size_t>(r)]);
-    }
-  }
-
-  int32_t size() const { return size_; }
-  float max() const { return max_; }
-  int32_t num_runs() const { return num_runs_; }
-  uint32_t Key(int32_t id) const { return KeyOf(logits_[id]); }
-
-  // The first id of the largest logit; of no logit but NaN, 0.
-  int32_t First() const {
-    for (int32_t r = 0; r < num_runs_; ++r) {
-      if (run_max_[static_cast<size_t>(r)] != max_) continue;
-      for (int32_t id = r * run_; id < EndOf(r); ++id) {
-        if (logits_[id] == max_) return id;
-      }
-    }
-    return 0;
-  }
-
-  // Weights exp((logit - max) / temperature); requires a finite maximum.
-  void SetTemperature(double temperature) {
-    // A tiny temperature must not make 0 * infinity of the largest logit.
-    scale_ = static_cast<float>(
-        std::min(1.0 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
-  }
-  float Weight(int32_t id) const {
-    const F4 x = {(logits_[id] - max_) * scale_};
-    return WeightsOf(x)[0];
-  }
-
-  // Computes the weights of all ids; the sum is in the order of runs.
-  double TotalMass() {
-    double all = 0;
-    for (int32_t r = 0; r < num_runs_; ++r) {
-      double mass = 0;
-      for (int32_t id = r * run_; id < EndOf(r); id += kPiece) {
-        mass += PieceMass(id, std::min(kPiece, EndOf(r) - id));
-      }
-      run_mass_[static_cast<size_t>(r)] = mass;
-      all += mass;
-    }
-    return all;
-  }
-
-  // The id where the sum of weights, in the order of ids, passes `target`. After TotalMass.
-  int32_t Draw(double target) const {
-    double sum = 0;
-    int32_t last = First();
-    for (int32_t r = 0; r < num_runs_; ++r) {
-      const double mass = run_mass_[static_cast<size_t>(r)];
-      if (sum + mass <= target) {
-        sum += mass;
-        continue;
-      }
-      double inside = sum;
-      for (int32_t id = r * run_; id < EndOf(r); ++id) {
-        const float weight = Weight(id);
-        if (weight == 0) continue;
-        last = id;
-        inside += weight;
-        if (inside > target) return id;
-      }
-      return last;  // rounding: the run's sum in another order was larger
-    }
-    return last;
-  }
-
-  // At least the `count` ids of the largest logits, and all that equal or exceed the least of them,
-  // in ascending order; false when `out` is too small or the summary too coarse to tell.
-  bool Largest(int32_t count, std::span<int32_t> out, int32_t* out_size) const {
-    if (count > num_runs_) return false;
-    std::array<float, kRunsMax> sorted;
-    std::copy_n(run_max_.begin(), num_runs_, sorted.begin());
-    const auto nth = sorted.begin() + (count - 1);
-    std::nth_element(sorted.begin(), nth, sorted.begin() + num_runs_, std::greater<>());
-    const float least = *nth;  // each of `count` runs has an id that reaches it
-    size_t found = 0;
-    for (int32_t r = 0; r < num_runs_; ++r) {
-      if (run_max_[static_cast<size_t>(r)] < least) continue;
-      for (int32_t id = r * run_; id < EndOf(r); ++id) {
-        if (!(logits_[id] >= least)) continue;
-        if (found == out.size()) return false;
-        out[found++] = id;
-      }
-    }
-    *out_size = static_cast<int32_t>(found);
-    return true;
-  }
-
- private:
-  static constexpr int32_t kPiece = 64;
-  static constexpr int32_t kRunsMax = 4096;
-  static constexpr int32_t kSums = 16;  // independent, so that they are a vector's lanes
-
-  int32_t EndOf(int32_t run) const { return std::min((run + 1) * run_, size_); }
-
-  // Of no values but NaN, -infinity.
-  static float MaxOf(const float* x, int32_t count) {
-    std::array<float, kSums> max;
-    max.fill(-std::numeric_limits<float>::infinity());
-    int32_t i = 0;
-    for (; i + kSums <= count; i += kSums) {
-      for (size_t j = 0; j < kSums; ++j) {
-        const float value = x[static_cast<size_t>(i) + j];
-        max[j] = value > max[j] ? value : max[j];
-      }
-    }
-    for (; i < count; ++i) max[0] = x[i] > max[0] ? x[i] : max[0];
-    return *std::max_element(max.begin(), max.end());
-  }
-
-  // Sum of the weights of ids [begin, begin + count), count <= kPiece.
-  double PieceMass(int32_t begin, int32_t count) const {
-    std::array<float, kPiece> logits;
-    if (count < kPiece) logits.fill(-std::numeric_limits<float>::infinity());
-    std::copy_n(logits_ + begin, count, logits.begin());
-    std::array<F4, kSums / 4> sums = {};
-    for (size_t i = 0; i < kPiece; i += kSums) {
-      for (size_t j = 0; j < sums.size(); ++j) {
-        F4 x;
-        std::memcpy(&x, logits.data() + i + j * 4, sizeof(x));
-        sums[j] += WeightsOf((x - max_) * scale_);
-      }
-    }
-    double mass = 0;
-    for (const F4& four : sums) {
-      for (int lane = 0; lane < 4; ++lane) mass += four[lane];
-    }
-    return mass;
-  }
-
-  const float* logits_;
-  int32_t size_;
-  int32_t run_ = kPiece;
-  int32_t num_runs_ = 0;
-  float max_ = -std::numeric_limits<float>::infinity();
-  float scale_ = 1.0f;
-  std::array<float, kRunsMax> run_max_;
-  std::array<double, kRunsMax> run_mass_;
-};
 
 // Some ids of a row in ascending order: a list, or all.
 struct Candidates {
@@ -223,7 +36,8 @@ struct Prefix {
 // with the vocabulary.
 class PrefixFinder {
  public:
-  PrefixFinder(const Row& row, const Candidates& candidates) : row_(row), candidates_(candidates) {}
+  PrefixFinder(const LogitsRow& row, const Candidates& candidates)
+      : row_(row), candidates_(candidates) {}
 
   // The shortest prefix of at least `count` tokens and `mass` of weight, whichever comes first.
   Prefix Find(int64_t count, double mass) {
@@ -279,7 +93,7 @@ class PrefixFinder {
     }
   }
 
-  const Row& row_;
+  const LogitsRow& row_;
   const Candidates candidates_;
   int64_t count_wanted_ = 0;
   double mass_wanted_ = 0;
@@ -289,14 +103,26 @@ class PrefixFinder {
   std::array<double, 1 << 11> bin_mass_;
 };
 
-// The token where the mass of the prefix, summed in the order of ids, passes u * prefix.mass.
-int32_t DrawFrom(const Row& row, const Candidates& candidates, const Prefix& prefix, double u) {
+// The weight of the prefix's ids that the row keeps, summed in the order of ids.
+double KeptMass(const LogitsRow& row, const Candidates& candidates, const Prefix& prefix) {
+  double mass = 0;
+  for (int32_t i = 0; i < candidates.count; ++i) {
+    const int32_t id = candidates.At(i);
+    if (row.Kept(id) && prefix.Has(row.Key(id), id)) mass += row.Weight(id);
+  }
+  return mass;
+}
+
+// The token where the mass of the prefix's ids that the row keeps, summed in the order of ids,
+// passes u * prefix.mass.
+int32_t DrawFrom(const LogitsRow& row, const Candidates& candidates, const Prefix& prefix,
+                 double u) {
   const double target = u * prefix.mass;
   double sum = 0;
   int32_t last = row.First();
   for (int32_t i = 0; i < candidates.count; ++i) {
     const int32_t id = candidates.At(i);
-    if (!prefix.Has(row.Key(id), id)) continue;
+    if (!row.Kept(id) || !prefix.Has(row.Key(id), id)) continue;
     const float weight = row.Weight(id);
     if (weight == 0) continue;
     sum += weight;
@@ -306,14 +132,15 @@ int32_t DrawFrom(const Row& row, const Candidates& candidates, const Prefix& pre
   return last;
 }
 
-// The best tokens, cut by count and then by mass.
-int32_t DrawFromBest(Row& row, const SamplingParams& params, double u) {
+constexpr size_t kListed = 4096;  // ids that a list of candidates may hold
+
+// The best tokens, cut by count, then by mass, and then by the least share.
+int32_t DrawFromBest(LogitsRow& row, const SamplingParams& params, double u) {
   constexpr int64_t kNoCount = std::numeric_limits<int64_t>::max();
   constexpr double kNoMass = std::numeric_limits<double>::infinity();
   // A peaked distribution's nucleus is among few tokens; where it is not, the second round looks at
   // all.
   constexpr int32_t kFewTokens = 256;
-  constexpr size_t kListed = 4096;
   const bool cuts_count = params.top_k > 0 && params.top_k < row.size();
   const bool cuts_mass = params.top_p < 1.0;
   const double total = cuts_count ? 0 : row.TotalMass();
@@ -333,38 +160,116 @@ int32_t DrawFromBest(Row& row, const SamplingParams& params, double u) {
       if (nucleus.reached || !cuts_count) prefix = nucleus;
     }
     // Not reached among all: again rounding, and everything belongs.
-    if (prefix.reached || candidates.ids == nullptr) return DrawFrom(row, candidates, prefix, u);
+    if (prefix.reached || candidates.ids == nullptr) {
+      if (params.min_p > 0) prefix.mass = KeptMass(row, candidates, prefix);
+      return DrawFrom(row, candidates, prefix, u);
+    }
     candidates = {.count = row.size()};
   }
 }
 
-int32_t SampleOne(const float* logits, int32_t num_choices, const SampleRow& sample) {
+// Of all tokens those that the row keeps.
+int32_t DrawFromKept(const LogitsRow& row, double u) {
+  std::array<int32_t, kListed> listed;
+  Candidates candidates{.ids = listed.data()};
+  if (!row.AllKept(listed, &candidates.count)) candidates = {.count = row.size()};
+  Prefix all;
+  all.mass = KeptMass(row, candidates, all);
+  return DrawFrom(row, candidates, all, u);
+}
+
+int32_t Choose(const float* logits, int32_t num_choices, const SampleRow& sample) {
   const SamplingParams& params = sample.params;
-  Row row(logits, num_choices);
+  LogitsRow row(logits, num_choices);
   // An infinite or missing maximum leaves nothing to weigh.
   if (!(params.temperature > 0) || params.top_k == 1 || !std::isfinite(row.max())) {
     return row.First();
   }
   row.SetTemperature(params.temperature);
+  if (params.min_p > 0) row.SetLeastShare(params.min_p);
   const double u = UniformDouble(params.seed, sample.sample_index,
                                  static_cast<uint64_t>(sample.position), /*draw=*/0);
-  if ((params.top_k <= 0 || params.top_k >= num_choices) && !(params.top_p < 1.0)) {
-    return row.Draw(u * row.TotalMass());
+  if ((params.top_k > 0 && params.top_k < num_choices) || params.top_p < 1.0) {
+    return DrawFromBest(row, params, u);
   }
-  return DrawFromBest(row, params, u);
+  if (params.min_p > 0) return DrawFromKept(row, u);
+  return row.Draw(u * row.TotalMass());
+}
+
+// One thread's scratch.
+struct Scratch {
+  float* logits;   // [vocab_size]
+  uint32_t* seen;  // [vocab_size]: twice the occurrences in the output, + 1 if in the prompt
+};
+
+Scratch ScratchOf(const SampleArgs& args, int thread) {
+  const auto vocab = static_cast<size_t>(args.vocab_size);
+  std::byte* begin = args.scratch + SampleScratchBytes(args.vocab_size, thread);
+  return {reinterpret_cast<float*>(begin),
+          reinterpret_cast<uint32_t*>(begin + vocab * sizeof(float))};
+}
+
+float Penalised(float logit, uint32_t seen, const SamplingParams& params) {
+  const uint32_t outputs = seen >> 1;
+  double value = logit;
+  value = value > 0 ? value / params.repetition_penalty : value * params.repetition_penalty;
+  value -= params.frequency_penalty * outputs;
+  if (outputs > 0) value -= params.presence_penalty;
+  return static_cast<float>(value);
+}
+
+// Penalises each token of the history once, however often it came: so the passes clear the tokens'
+// counters, count, and apply a counter and clear it again.
+void Penalise(const SampleArgs& args, const SampleRow& row, const Scratch& scratch) {
+  const int32_t* history = args.history + row.history_row * args.history_stride;
+  const auto exists = [&](int32_t token) { return token >= 0 && token < args.num_choices; };
+  for (int64_t i = 0; i < row.position; ++i) {
+    if (exists(history[i])) scratch.seen[history[i]] = 0;
+  }
+  for (int64_t i = 0; i < row.position; ++i) {
+    if (!exists(history[i])) continue;
+    uint32_t& seen = scratch.seen[history[i]];
+    seen = i < row.prompt_tokens ? seen | 1 : seen + 2;
+  }
+  for (int64_t i = 0; i < row.position; ++i) {
+    if (!exists(history[i])) continue;
+    uint32_t& seen = scratch.seen[history[i]];
+    if (seen == 0) continue;
+    float& logit = scratch.logits[history[i]];
+    logit = Penalised(logit, seen, row.params);
+    seen = 0;
+  }
+}
+
+// The logits after biases, bans and penalties: `raw` itself when there are none.
+const float* Adjusted(const SampleArgs& args, const SampleRow& row, const float* raw, int thread) {
+  if (row.num_biases == 0 && !row.params.uses_history()) return raw;
+  const Scratch scratch = ScratchOf(args, thread);
+  std::copy_n(raw, args.num_choices, scratch.logits);
+  for (int32_t i = 0; i < row.num_biases; ++i) {
+    const LogitBias& bias = args.biases[row.biases_begin + i];
+    const int32_t token = bias.token.value();
+    if (token >= 0 && token < args.num_choices) scratch.logits[token] += bias.bias;
+  }
+  if (row.params.uses_history()) Penalise(args, row, scratch);
+  return scratch.logits;
 }
 
 void SampleKernel(CpuTaskContext& context, const SampleArgs& args) {
   for (int64_t t; (t = context.NextTask(args.num_rows)) >= 0;) {
     const SampleRow& row = args.rows[t];
+    const float* raw = args.logits + int64_t{row.logits_row} * args.vocab_size;
     args.out[row.out_index] =
-        SampleOne(args.logits + int64_t{row.logits_row} * args.vocab_size, args.num_choices, row);
+        Choose(Adjusted(args, row, raw, context.thread), args.num_choices, row);
   }
 }
 
 }  // namespace
 
-size_t SampleScratchBytes(int32_t /*vocab_size*/, int32_t /*max_rows*/) { return 0; }
+size_t SampleScratchBytes(int32_t vocab_size, int32_t num_threads) {
+  return static_cast<size_t>(vocab_size) * static_cast<size_t>(num_threads) *
+         (sizeof(float) + sizeof(uint32_t));
+}
 
 void SampleRows(Stream& stream, const SampleArgs& args) {
   if (args.num_rows == 0) return;

@@ -27,11 +27,20 @@ class SamplingTest : public testing::Test {
     if (num_choices == 0) num_choices = static_cast<int32_t>(logits.size());
     for (size_t i = 0; i < rows.size(); ++i) rows[i].out_index = static_cast<int32_t>(i);
     std::vector<int32_t> out(rows.size(), -1);
-    std::vector<std::byte> scratch(
-        SampleScratchBytes(static_cast<int32_t>(logits.size()), static_cast<int32_t>(rows.size())));
-    SampleRows(*stream_,
-               {logits.data(), static_cast<int32_t>(logits.size()), num_choices, rows.data(),
-                static_cast<int32_t>(rows.size()), out.data(), scratch.data()});
+    SampleArgs args;
+    args.logits = logits.data();
+    args.vocab_size = static_cast<int32_t>(logits.size());
+    args.num_choices = num_choices;
+    args.rows = rows.data();
+    args.num_rows = static_cast<int32_t>(rows.size());
+    args.biases = biases_.data();
+    args.history = history_.data();
+    args.history_stride = kHistoryStride;
+    args.out = out.data();
+    // Nothing is promised about its content.
+    std::vector<std::byte> scratch(SampleScratchBytes(args.vocab_size, kThreads), std::byte{0xa5});
+    args.scratch = scratch.data();
+    SampleRows(*stream_, args);
     stream_->Synchronize();
     return out;
   }
@@ -49,7 +58,11 @@ class SamplingTest : public testing::Test {
     return counts;
   }
 
-  std::unique_ptr<Device> device_ = MakeCpuDevice({.num_threads = 2});
+  static constexpr int kThreads = 2;
+  static constexpr int64_t kHistoryStride = 200;
+  std::vector<LogitBias> biases_;
+  std::vector<int32_t> history_;  // [.., kHistoryStride]
+  std::unique_ptr<Device> device_ = MakeCpuDevice({.num_threads = kThreads});
   std::unique_ptr<Stream> stream_ = std::move(device_->NewStream()).value();
 };
 
@@ -60,8 +73,8 @@ std::vector<float> RandomLogits(uint64_t seed, int32_t size, float scale) {
   return out;
 }
 
-// The definition: sort by (logit, id), cut by count, cut by mass; the tokens that may come and
-// their probabilities.
+// The definition: sort by (logit, id), cut by count, by mass, by the least share; the tokens that
+// may come and their probabilities.
 std::map<int32_t, double> Expected(const std::vector<float>& logits, const SamplingParams& p) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -84,6 +97,9 @@ std::map<int32_t, double> Expected(const std::vector<float>& logits, const Sampl
     mass += weight(id);
     if (mass >= p.top_p * total) break;
   }
+  std::erase_if(kept, [&](const auto& entry) { return entry.second < p.min_p; });
+  mass = 0;
+  for (const auto& [id, w] : kept) mass += w;
   for (auto& [id, w] : kept) w /= mass;
   return kept;
 }
@@ -131,8 +147,8 @@ TEST_F(SamplingTest, NaNIsNeverChosenUnlessAllAre) {
     EXPECT_EQ(SampleOne({kNaN, -kInf, kNaN}, p), 1);
     for (int i = 0; i < 50; ++i) {
       EXPECT_NE(SampleOne({kNaN, 1, 1, kNaN}, p, i) % 3, 0);
-      for (const SamplingParams cut : {SamplingParams{.temperature = 1, .top_k = 3},
-                                       SamplingParams{.temperature = 1, .top_p = 0.99}}) {
+      for (const SamplingParams& cut : {SamplingParams{.temperature = 1, .top_k = 3},
+                                        SamplingParams{.temperature = 1, .top_p = 0.99}}) {
         EXPECT_NE(SampleOne({kNaN, 1, 1, kNaN}, cut, i) % 3, 0);
       }
     }
@@ -148,6 +164,7 @@ TEST_F(SamplingTest, OneCandidateIsGreedy) {
     EXPECT_EQ(SampleOne(logits, {.temperature = 1.0, .top_p = 0.0, .seed = seed}), 77);
     // Not the tie: between equals even a tiny temperature draws lots.
     logits[300] = 4.4f;
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1.0, .min_p = 1.0, .seed = seed}), 77);
     EXPECT_EQ(SampleOne(logits, {.temperature = 1e-4, .seed = seed}), 77);
     EXPECT_EQ(SampleOne(logits, {.temperature = 1e-300, .seed = seed}), 77);
   }
@@ -156,7 +173,7 @@ TEST_F(SamplingTest, OneCandidateIsGreedy) {
 TEST_F(SamplingTest, TokensComeWithTheirProbabilities) {
   constexpr int kDraws = 20000;
   const auto logits = RandomLogits(1, 300, 3.0f);
-  for (const SamplingParams params :
+  for (const SamplingParams& params :
        {SamplingParams{.temperature = 1.0, .seed = 1},
         SamplingParams{.temperature = 0.6, .seed = 2},
         SamplingParams{.temperature = 2.0, .seed = 3},
@@ -164,9 +181,12 @@ TEST_F(SamplingTest, TokensComeWithTheirProbabilities) {
         SamplingParams{.temperature = 1.0, .top_p = 0.8, .seed = 5},
         SamplingParams{.temperature = 0.9, .top_k = 40, .top_p = 0.7, .seed = 6},
         SamplingParams{.temperature = 1.5, .top_k = 299, .top_p = 0.999, .seed = 7},
-        SamplingParams{.temperature = 1.0, .top_k = 5000, .seed = 8}}) {
-    SCOPED_TRACE(testing::Message()
-                 << "T=" << params.temperature << " k=" << params.top_k << " p=" << params.top_p);
+        SamplingParams{.temperature = 1.0, .top_k = 5000, .seed = 8},
+        SamplingParams{.temperature = 1.0, .min_p = 0.3, .seed = 9},
+        SamplingParams{.temperature = 0.7, .top_k = 60, .min_p = 0.2, .seed = 10},
+        SamplingParams{.temperature = 1.4, .top_k = 80, .top_p = 0.9, .min_p = 0.1, .seed = 11}}) {
+    SCOPED_TRACE(testing::Message() << "T=" << params.temperature << " k=" << params.top_k
+                                    << " p=" << params.top_p << " min_p=" << params.min_p);
     ExpectDistribution(Histogram(logits, params, kDraws), Expected(logits, params), kDraws);
   }
 }
@@ -180,6 +200,7 @@ TEST_F(SamplingTest, CutsKeepExactlyTheTokensOfTheDefinition) {
     const SamplingParams params{.temperature = 1.0 + static_cast<double>(round % 3),
                                 .top_k = static_cast<int32_t>(rng.Below(30)),
                                 .top_p = 0.2 + 0.75 * rng.NextDouble(),
+                                .min_p = round % 2 == 0 ? 0.0 : 0.6 * rng.NextDouble(),
                                 .seed = static_cast<uint64_t>(round)};
     std::set<int32_t> kept, expected;
     for (const auto& [id, count] : Histogram(logits, params, 3000)) kept.insert(id);
@@ -242,6 +263,123 @@ TEST_F(SamplingTest, IdsBeyondTheChoicesDoNotExist) {
   EXPECT_EQ(Sample(logits, rows, kChoices), Sample(short_row, rows));
 }
 
+TEST_F(SamplingTest, LeastSharesOfLargeVocabulariesNeedNoList) {
+  // More tokens are kept than a list of candidates holds.
+  const auto logits = RandomLogits(12, 20'000, 0.5f);
+  const SamplingParams params{.temperature = 1.0, .min_p = 0.5, .seed = 4};
+  const auto expected = Expected(logits, params);
+  ASSERT_GT(expected.size(), 5000u);
+  ASSERT_LT(expected.size(), 16'000u);
+  for (const auto& [id, count] : Histogram(logits, params, 500)) {
+    EXPECT_TRUE(expected.contains(id)) << id;
+  }
+}
+
+// What the parameters say, written down without a thought for speed. `history` is prompt, then
+// outputs.
+std::vector<float> AdjustedLogits(std::vector<float> logits, const SamplingParams& p,
+                                  const std::vector<LogitBias>& biases,
+                                  const std::vector<int32_t>& history, size_t prompt_tokens) {
+  for (const LogitBias& b : biases) logits[static_cast<size_t>(b.token.value())] += b.bias;
+  const auto outputs_begin = history.begin() + static_cast<int64_t>(prompt_tokens);
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const auto token = static_cast<int32_t>(id);
+    if (std::count(history.begin(), history.end(), token) == 0) continue;
+    double logit = logits[id];
+    if (logit > 0) {
+      logit /= p.repetition_penalty;
+    } else {
+      logit *= p.repetition_penalty;
+    }
+    const auto count = static_cast<double>(std::count(outputs_begin, history.end(), token));
+    logit -= count * p.frequency_penalty;
+    logit -= (count > 0 ? 1.0 : 0.0) * p.presence_penalty;
+    logits[id] = static_cast<float>(logit);
+  }
+  return logits;
+}
+
+TEST_F(SamplingTest, PenaltiesAndBiasesAreThoseOfTheDefinition) {
+  SplitMix64 rng(21);
+  int changed = 0;
+  for (int round = 0; round < 300; ++round) {
+    const auto logits = RandomLogits(static_cast<uint64_t>(round) + 100, 90, 3.0f);
+    // Few distinct tokens, so that they repeat; now and then an empty output, or all of it.
+    const auto length = static_cast<size_t>(rng.Below(static_cast<uint64_t>(kHistoryStride)));
+    const size_t prompt = rng.Below(length + 1);
+    history_.assign(static_cast<size_t>(kHistoryStride) * 3, 5);  // other slots' tokens
+    std::vector<int32_t> history;
+    for (size_t i = 0; i < length; ++i) {
+      history.push_back(static_cast<int32_t>(rng.Below(40)));
+      history_[static_cast<size_t>(kHistoryStride) + i] = history.back();
+    }
+    biases_ = {{TokenId(1), 9.0f}, {TokenId(7), 9.0f}};  // of another row
+    std::vector<LogitBias> biases;
+    for (uint64_t i = 0; i < rng.Below(6); ++i) {
+      biases.push_back(
+          {TokenId(static_cast<int32_t>(i * 13)), static_cast<float>(rng.NextDouble() * 10 - 5)});
+    }
+    if (rng.Below(2) == 0) biases.push_back({TokenId(3), -kInf});
+    biases_.insert(biases_.end(), biases.begin(), biases.end());
+    SampleRow row{.params = {.temperature = rng.Below(2) == 0 ? 0.0 : 0.8,
+                             .top_k = static_cast<int32_t>(rng.Below(30)),
+                             .min_p = rng.Below(2) == 0 ? 0.0 : 0.05,
+                             .seed = rng.Next()},
+                  .position = static_cast<int64_t>(length),
+                  .biases_begin = 2,
+                  .num_biases = static_cast<int32_t>(biases.size()),
+                  .history_row = 1,
+                  .prompt_tokens = static_cast<int32_t>(prompt)};
+    if (rng.Below(3) != 0) row.params.repetition_penalty = 0.5 + 2 * rng.NextDouble();
+    if (rng.Below(3) != 0) row.params.presence_penalty = 4 * rng.NextDouble() - 2;
+    if (rng.Below(3) != 0) row.params.frequency_penalty = 4 * rng.NextDouble() - 2;
+    // The same draw from logits that are adjusted already.
+    const auto adjusted = AdjustedLogits(logits, row.params, biases, history, prompt);
+    const SampleRow plain{.params = {.temperature = row.params.temperature,
+                                     .top_k = row.params.top_k,
+                                     .min_p = row.params.min_p,
+                                     .seed = row.params.seed},
+                          .position = row.position};
+    const int32_t token = Sample(logits, {row})[0];
+    EXPECT_EQ(token, Sample(adjusted, {plain})[0]) << "round " << round;
+    changed += token != Sample(logits, {plain})[0];
+  }
+  EXPECT_GT(changed, 100);
+}
+
+TEST_F(SamplingTest, PenaltiesLeaveTheLogitsAndOtherRowsAlone) {
+  const auto logits = RandomLogits(5, 60, 2.0f);
+  const auto before = logits;
+  history_.assign(static_cast<size_t>(kHistoryStride), 0);
+  for (int i = 0; i < 60; ++i) history_[static_cast<size_t>(i)] = i % 30;
+  biases_ = {{TokenId(11), 100.0f}};
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 40; ++i) {
+    SampleRow row{.params = {.temperature = i % 2 == 0 ? 0.0 : 1.0, .seed = 1}, .position = i + 1};
+    if (i % 3 == 0) row.params.frequency_penalty = 1.5;
+    if (i % 3 == 1) row.params.repetition_penalty = 3;
+    if (i % 5 == 0) row.num_biases = 1;
+    rows.push_back(row);
+  }
+  const auto together = Sample(logits, rows);
+  EXPECT_EQ(logits, before);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(Sample(logits, {rows[i]})[0], together[i]) << i;
+    if (rows[i].num_biases > 0) {
+      EXPECT_EQ(together[i], 11);
+    }
+  }
+}
+
+TEST_F(SamplingTest, HistoryAndBiasesOfIdsBeyondTheChoicesDoNothing) {
+  const std::vector<float> logits = {1, 2, 3, 9, 9};
+  history_.assign(static_cast<size_t>(kHistoryStride), 4);
+  biases_ = {{TokenId(3), 50.0f}};
+  const SampleRow row{
+      .params = {.temperature = 0, .presence_penalty = 1}, .position = 10, .num_biases = 1};
+  EXPECT_EQ(Sample(logits, {row}, /*num_choices=*/3)[0], 2);
+}
+
 TEST_F(SamplingTest, RowsReadAndWriteWhereTheySay) {
   // Three rows of logits; the maxima are at 2, 0 and 1.
   const std::vector<float> logits = {0, 0, 1, 1, 0, 0, 0, 1, 0};
@@ -251,7 +389,13 @@ TEST_F(SamplingTest, RowsReadAndWriteWhereTheySay) {
       {.params = greedy, .logits_row = 0, .out_index = 1},
   };
   std::vector<int32_t> out(5, -1);
-  SampleRows(*stream_, {logits.data(), 3, 3, rows.data(), 2, out.data(), nullptr});
+  SampleArgs args;
+  args.logits = logits.data();
+  args.vocab_size = args.num_choices = 3;
+  args.rows = rows.data();
+  args.num_rows = 2;
+  args.out = out.data();
+  SampleRows(*stream_, args);
   stream_->Synchronize();
   EXPECT_EQ(out, (std::vector<int32_t>{-1, 2, -1, -1, 1}));
 }

@@ -7,14 +7,15 @@ constexpr bool kNo = false;
 constexpr bool kYes = true;
 // [from][to], both in the order of the enum.
 constexpr bool kMoves[kNumRequestStates][kNumRequestStates] = {
-    // queued prefill decode preempted finished cancelled failed
-    {kNo, kYes, kNo, kNo, kNo, kYes, kYes},   // queued
-    {kNo, kNo, kYes, kYes, kNo, kYes, kYes},  // prefill
-    {kNo, kNo, kNo, kYes, kYes, kYes, kYes},  // decode
-    {kNo, kYes, kNo, kNo, kYes, kYes, kYes},  // preempted: a token in flight may be its last
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // finished
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // cancelled
-    {kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // failed
+    // queued awaiting-prefix prefill decode preempted finished cancelled failed
+    {kNo, kYes, kYes, kNo, kNo, kNo, kYes, kYes},  // queued
+    {kYes, kNo, kNo, kNo, kNo, kNo, kYes, kYes},   // awaiting-prefix
+    {kNo, kNo, kNo, kYes, kYes, kNo, kYes, kYes},  // prefill
+    {kNo, kNo, kNo, kNo, kYes, kYes, kYes, kYes},  // decode
+    {kNo, kNo, kYes, kNo, kNo, kYes, kYes, kYes},  // preempted: a token in flight may be its last
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // finished
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // cancelled
+    {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},      // failed
 };
 
 }  // namespace
@@ -22,6 +23,7 @@ constexpr bool kMoves[kNumRequestStates][kNumRequestStates] = {
 std::string_view NameOf(RequestState state) {
   switch (state) {
     case RequestState::kQueued: return "queued";
+    case RequestState::kAwaitingPrefix: return "awaiting-prefix";
     case RequestState::kPrefill: return "prefill";
     case RequestState::kDecode: return "decode";
     case RequestState::kPreempted: return "preempted";

@@ -10,15 +10,16 @@
 namespace tandem {
 
 enum class RequestState : uint8_t {
-  kQueued,     // accepted, never admitted, holds nothing
-  kPrefill,    // admitted; known tokens are left to run
-  kDecode,     // every known token is planned; each step adds one
-  kPreempted,  // queued again, before the newcomers: tokens kept, blocks given up
+  kQueued,          // accepted, never admitted, holds nothing
+  kAwaitingPrefix,  // off the queue until another request has computed a prefix of this one
+  kPrefill,         // admitted; known tokens are left to run
+  kDecode,          // every known token is planned; each step adds one
+  kPreempted,       // queued again, before the newcomers: tokens kept, blocks given up
   kFinished,
   kCancelled,
   kFailed,
 };
-inline constexpr int32_t kNumRequestStates = 7;
+inline constexpr int32_t kNumRequestStates = 8;
 
 std::string_view NameOf(RequestState state);
 
@@ -26,7 +27,8 @@ std::string_view NameOf(RequestState state);
 bool CanMove(RequestState from, RequestState to);
 
 inline bool IsWaiting(RequestState s) {
-  return s == RequestState::kQueued || s == RequestState::kPreempted;
+  return s == RequestState::kQueued || s == RequestState::kAwaitingPrefix ||
+         s == RequestState::kPreempted;
 }
 inline bool IsRunning(RequestState s) {
   return s == RequestState::kPrefill || s == RequestState::kDecode;

@@ -57,13 +57,13 @@ TEST(RequestState, EndStatesAreFinalAndNothingMovesToItself) {
 
 TEST(SequenceStore, EndedSequencesAreNotFoundBySerial) {
   SequenceStore store(1);
-  const SequenceIndex a = store.Add(MakeRequest(1, 1), 5);
+  const SequenceIndex a = store.Add(MakeRequest(1, 1), 5, 0);
   const uint64_t serial = store.at(a).serial;
   EXPECT_NE(store.FindSerial(a, serial), nullptr);
   store.Unlink(a);
   store.Remove(a);
   EXPECT_EQ(store.FindSerial(a, serial), nullptr);
-  const SequenceIndex b = store.Add(MakeRequest(2, 1), 5);
+  const SequenceIndex b = store.Add(MakeRequest(2, 1), 5, 0);
   EXPECT_EQ(a, b);
   EXPECT_EQ(store.FindSerial(a, serial), nullptr);
   EXPECT_EQ(store.Find(RequestId(1)), std::nullopt);
@@ -71,9 +71,9 @@ TEST(SequenceStore, EndedSequencesAreNotFoundBySerial) {
 
 TEST(SequenceStore, QueueKeepsItsOrderWhenTheMiddleLeaves) {
   SequenceStore store(4);
-  const SequenceIndex a = store.Add(MakeRequest(1, 1), 5);
-  const SequenceIndex b = store.Add(MakeRequest(2, 1), 5);
-  const SequenceIndex c = store.Add(MakeRequest(3, 1), 5);
+  const SequenceIndex a = store.Add(MakeRequest(1, 1), 5, 0);
+  const SequenceIndex b = store.Add(MakeRequest(2, 1), 5, 0);
+  const SequenceIndex c = store.Add(MakeRequest(3, 1), 5, 0);
   store.Unlink(b);
   EXPECT_EQ(store.queue_head(), a);
   EXPECT_EQ(store.at(a).queue_next, c);
@@ -138,18 +138,18 @@ TEST(Scheduler, RefusesValuesThatMakeNoSense) {
 
 TEST(Scheduler, TheQueueIsBounded) {
   auto scheduler = Scheduler::Create(SmallConfig()).value();
-  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(1, 1)).ok());
-  EXPECT_EQ(scheduler->Enqueue(MakeRequest(1, 1)).code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(2, 1)).ok());
-  EXPECT_EQ(scheduler->Enqueue(MakeRequest(3, 1)).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(1, 1), 0).ok());
+  EXPECT_EQ(scheduler->Enqueue(MakeRequest(1, 1), 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(2, 1), 0).ok());
+  EXPECT_EQ(scheduler->Enqueue(MakeRequest(3, 1), 0).code(), StatusCode::kResourceExhausted);
   scheduler->End(scheduler->Find(RequestId(1)).value(), RequestState::kCancelled);
-  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(3, 1)).ok());
+  EXPECT_TRUE(scheduler->Enqueue(MakeRequest(3, 1), 0).ok());
   EXPECT_TRUE(scheduler->CheckIntegrity().ok());
 }
 
 TEST(Scheduler, RefusesResultsThatAreNotTheOldestSteps) {
   auto scheduler = Scheduler::Create(SmallConfig()).value();
-  ASSERT_TRUE(scheduler->Enqueue(MakeRequest(1, 1)).ok());
+  ASSERT_TRUE(scheduler->Enqueue(MakeRequest(1, 1), 0).ok());
   StepResult result;
   result.step = StepId(1);
   EXPECT_FALSE(scheduler->CheckResult(result).ok());

@@ -9,16 +9,16 @@ namespace {
 constexpr SequenceIndex kNone{-1};
 }  // namespace
 
-SequenceStore::SequenceStore(int32_t capacity) {
+SequenceStore::SequenceStore(int32_t capacity) : capacity_(capacity) {
   TANDEM_CHECK_GT(capacity, 0);
-  slab_.resize(static_cast<size_t>(capacity));
-  by_id_.reserve(static_cast<size_t>(capacity));
-  free_.reserve(static_cast<size_t>(capacity));
-  for (int32_t i = capacity - 1; i >= 0; --i) free_.push_back(SequenceIndex(i));
 }
 
-SequenceIndex SequenceStore::Add(Request request, int32_t outputs_max) {
-  TANDEM_CHECK(!free_.empty());
+SequenceIndex SequenceStore::Add(Request request, int32_t outputs_max, TimeNs start_by) {
+  TANDEM_CHECK_LT(size(), capacity_);
+  if (free_.empty()) {
+    free_.push_back(SequenceIndex(slab_size()));
+    slab_.emplace_back();
+  }
   const SequenceIndex index = free_.back();
   TANDEM_CHECK(by_id_.emplace(request.id, index).second);
   free_.pop_back();
@@ -30,8 +30,13 @@ SequenceIndex SequenceStore::Add(Request request, int32_t outputs_max) {
   s.serial = ++last_serial_;
   s.prompt_tokens = s.known();
   s.outputs_max = outputs_max;
+  s.start_by = start_by;
   s.times.arrival = s.request.arrival;
-  PushTail(index);
+  SequenceIndex previous = queue_tail_;
+  while (previous != kNone && at(previous).admission == 0 && at(previous).start_by > start_by) {
+    previous = at(previous).queue_previous;
+  }
+  InsertBehind(previous, index);
   return index;
 }
 
@@ -54,22 +59,38 @@ Sequence* SequenceStore::FindSerial(SequenceIndex index, uint64_t serial) {
   return s.serial == serial ? &s : nullptr;
 }
 
-void SequenceStore::PushHead(SequenceIndex index) {
+void SequenceStore::InsertBehind(SequenceIndex previous, SequenceIndex index) {
   Sequence& s = at(index);
-  s.queue_previous = kNone;
-  s.queue_next = queue_head_;
-  (queue_head_ == kNone ? queue_tail_ : at(queue_head_).queue_previous) = index;
-  queue_head_ = index;
+  s.queue_previous = previous;
+  s.queue_next = previous == kNone ? queue_head_ : at(previous).queue_next;
+  (previous == kNone ? queue_head_ : at(previous).queue_next) = index;
+  (s.queue_next == kNone ? queue_tail_ : at(s.queue_next).queue_previous) = index;
   ++queue_size_;
 }
 
-void SequenceStore::PushTail(SequenceIndex index) {
-  Sequence& s = at(index);
-  s.queue_next = kNone;
-  s.queue_previous = queue_tail_;
-  (queue_tail_ == kNone ? queue_head_ : at(queue_tail_).queue_next) = index;
-  queue_tail_ = index;
-  ++queue_size_;
+void SequenceStore::PushHead(SequenceIndex index) { InsertBehind(kNone, index); }
+
+void SequenceStore::InsertPreempted(SequenceIndex index) {
+  SequenceIndex previous = kNone;
+  SequenceIndex next = queue_head_;
+  while (next != kNone && at(next).admission != 0 && at(next).admission < at(index).admission) {
+    previous = next;
+    next = at(next).queue_next;
+  }
+  InsertBehind(previous, index);
+}
+
+void SequenceStore::Requeue(SequenceIndex index) {
+  const Sequence& s = at(index);
+  SequenceIndex previous = kNone;
+  for (SequenceIndex next = queue_head_; next != kNone; next = at(next).queue_next) {
+    const Sequence& other = at(next);
+    const bool before = other.admission != 0 || other.start_by < s.start_by ||
+                        (other.start_by == s.start_by && other.serial < s.serial);
+    if (!before) break;
+    previous = next;
+  }
+  InsertBehind(previous, index);
 }
 
 void SequenceStore::Unlink(SequenceIndex index) {
@@ -94,7 +115,7 @@ Status SequenceStore::CheckIntegrity() const {
     return InternalError("the queue has {} entries, {} counted", count, queue_size_);
   }
   size_t live = 0;
-  for (int32_t i = 0; i < capacity(); ++i) {
+  for (int32_t i = 0; i < slab_size(); ++i) {
     const Sequence& s = at(SequenceIndex(i));
     const bool in_queue = queued[static_cast<size_t>(i)];
     if (s.serial == 0) {
@@ -102,7 +123,8 @@ Status SequenceStore::CheckIntegrity() const {
       continue;
     }
     ++live;
-    if (IsEnd(s.state) || IsWaiting(s.state) != in_queue) {
+    const bool queued_state = IsWaiting(s.state) && s.state != RequestState::kAwaitingPrefix;
+    if (IsEnd(s.state) || queued_state != in_queue) {
       return InternalError("entry {} is {} and {} the queue", i, NameOf(s.state),
                            in_queue ? "on" : "off");
     }

@@ -2,11 +2,11 @@
 //   slab of fixed size, with the waiting queue threaded through it and a look-up by request id.
 // Not here: decisions (scheduler.h).
 // Threads: the engine's thread.
-// Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once) or
-//   running; serials of live entries are unique and never reused, so a reference {index, serial} to
+// Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once, unless
+//   it awaits a prefix) or running; serials of live entries are unique and never reused, so a reference {index, serial} to
 //   an ended sequence finds nothing.
-// Cost: O(1), allocation only in Add. The id look-up is never iterated, so its order decides
-//   nothing.
+// Cost: O(1), but a place in the queue takes a walk past those that wait for a later one;
+//   allocation only in Add. The id look-up is never iterated, so its order decides nothing.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +46,19 @@ struct Sequence {
   StepId sampled_step;            // the last row that chooses a token
   int32_t sampled_row = 0;
   StepId last_step;  // last submitted step with a row of this sequence
+  int32_t recomputed = 0;
+  int32_t cached = 0;  // positions that the first admission found in the prefix cache
+  int32_t preemptions = 0;
+
+  // Waiting order: preempted sequences in the order of their first admission, then the others by
+  // the latest time at which they should start.
+  TimeNs start_by = 0;
+  uint64_t admission = 0;  // 1, 2, ... in order of first admission; 0: never yet
+  bool due = false;        // has a deadline or a target that counts
+
+  // In state kAwaitingPrefix: who computes the prefix, by serial, and how many tokens of it.
+  uint64_t awaited_owner = 0;
+  int64_t awaited_tokens = 0;
 
   SlotId slot = kNoSlot;  // while running
   bool joined = false;    // the executor knows the slot (or will, with the step in planning)
@@ -74,9 +87,9 @@ class SequenceStore {
  public:
   explicit SequenceStore(int32_t capacity);
 
-  // Takes an entry in state kQueued at the end of the queue. Requires a free entry and an unused
-  // id.
-  SequenceIndex Add(Request request, int32_t outputs_max);
+  // Takes an entry in state kQueued on the queue: behind all that should start at `start_by` or
+  // earlier. Requires a free entry and an unused id.
+  SequenceIndex Add(Request request, int32_t outputs_max, TimeNs start_by);
   // Frees an entry that is on no list.
   void Remove(SequenceIndex index);
 
@@ -94,18 +107,28 @@ class SequenceStore {
   int32_t queue_size() const { return queue_size_; }
   SequenceIndex queue_head() const { return queue_head_; }
   void PushHead(SequenceIndex index);
+  // Puts a preempted sequence before all that were first admitted later, or never.
+  void InsertPreempted(SequenceIndex index);
+  // Puts a sequence that left the queue before its admission back where it would stand.
+  void Requeue(SequenceIndex index);
   void Unlink(SequenceIndex index);
 
-  int32_t capacity() const { return static_cast<int32_t>(slab_.size()); }
-  int32_t size() const { return capacity() - static_cast<int32_t>(free_.size()); }
+  int32_t capacity() const { return capacity_; }
+  int32_t size() const {
+    return static_cast<int32_t>(slab_.size()) - static_cast<int32_t>(free_.size());
+  }
+  // One past the largest index that ever was in use.
+  int32_t slab_size() const { return static_cast<int32_t>(slab_.size()); }
 
-  // Recounts slab, queue and look-up. O(capacity()).
+  // Recounts slab, queue and look-up. O(slab_size()).
   Status CheckIntegrity() const;
 
  private:
-  void PushTail(SequenceIndex index);
+  // Puts an entry behind `previous`, or at the head if that is -1.
+  void InsertBehind(SequenceIndex previous, SequenceIndex index);
 
-  std::vector<Sequence> slab_;
+  const int32_t capacity_;
+  std::vector<Sequence> slab_;  // grows up to capacity_
   std::vector<SequenceIndex> free_;
   std::unordered_map<RequestId, SequenceIndex> by_id_;
   SequenceIndex queue_head_{-1};

@@ -2,27 +2,35 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include "server/chat_completion.h"
+#include "server/answer.h"
+#include "server/chat_endpoint.h"
+#include "server/completion_endpoint.h"
+#include "server/json_body.h"
+#include "server/openapi.h"
+#include "server/tokenize_endpoint.h"
 
 namespace tandem {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kIdSuffix = "{id}";
 
 constexpr ApiRoute kRoutes[] = {
     {"POST", "/v1/chat/completions"},
+    {"POST", "/v1/completions"},
     {"GET", "/v1/models"},
     {"GET", "/v1/models/{id}"},
-    {"GET", "/health"},
-    {"GET", "/health/live"},
+    {"POST", "/tokenize"},
+    {"POST", "/detokenize"},
+    {"GET", "/health", /*open=*/true},
+    {"GET", "/health/live", /*open=*/true},
     {"GET", "/health/ready"},
     {"GET", "/metrics"},
     {"GET", "/version"},
+    {"GET", "/openapi.json"},
 };
 
 bool Matches(const ApiRoute& route, std::string_view path) {
@@ -38,14 +46,73 @@ const ApiRoute* FindRoute(std::string_view path) {
   return nullptr;
 }
 
-HttpResponse JsonResponse(const OrderedJson& value, int status = 200) {
+HttpResponse JsonResponse(const Json& value, int status = 200) {
   HttpResponse response;
   response.status = status;
-  response.body = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  response.body = DumpJson(value);
   return response;
 }
 
-OrderedJson ModelJson(const ServedModel& model, std::string_view id, int32_t context) {
+// Answers with headers of its own beside the handler's.
+class CorsExchange final : public HttpExchange {
+ public:
+  CorsExchange(std::shared_ptr<HttpExchange> inner, std::vector<HttpHeader> headers)
+      : inner_(std::move(inner)), headers_(std::move(headers)) {}
+
+  void Post(std::function<void()> task) override { inner_->Post(std::move(task)); }
+  void OnAbort(std::function<void()> on_abort) override { inner_->OnAbort(std::move(on_abort)); }
+  void Respond(HttpResponse response) override {
+    inner_->Respond(WithHeaders(std::move(response)));
+  }
+  void StartStream(HttpResponse head) override {
+    inner_->StartStream(WithHeaders(std::move(head)));
+  }
+  Status Write(std::string_view bytes) override { return inner_->Write(bytes); }
+  void Finish(std::string_view last) override { inner_->Finish(last); }
+
+ private:
+  HttpResponse WithHeaders(HttpResponse response) const {
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    return response;
+  }
+
+  const std::shared_ptr<HttpExchange> inner_;
+  const std::vector<HttpHeader> headers_;
+};
+
+// What a page's <form> sends. A JSON object passes whatever it is called: some clients call every
+// body a form.
+bool IsForm(const HttpRequest& request) {
+  const std::string_view type = request.Header("Content-Type");
+  if (!type.starts_with("application/x-www-form-urlencoded") &&
+      !type.starts_with("multipart/form-data")) {
+    return false;
+  }
+  const size_t begin = request.body.find_first_not_of(" \t\r\n");
+  return begin == std::string::npos || request.body[begin] != '{';
+}
+
+using WorkerCall = ApiResult<std::string> (*)(ServerState&, std::string_view body);
+
+void RunOnWorker(std::shared_ptr<ServerState> state, WorkerPool& workers, WorkerCall call,
+                 std::string body, std::shared_ptr<HttpExchange> exchange) {
+  const bool queued = workers.Submit([=, body = std::move(body)] {
+    ApiResult<std::string> result = call(*state, body);
+    HttpResponse response;
+    if (result.ok()) {
+      response.body = std::move(result.value());
+    } else {
+      response = state->Fail(result.error());
+    }
+    exchange->Post([exchange, response = std::move(response)] { exchange->Respond(response); });
+  });
+  if (!queued) {
+    exchange->Respond(
+        state->Fail(ToApiError(ResourceExhaustedError("too many requests wait: try again"))));
+  }
+}
+
+Json ModelJson(const ServedModel& model, std::string_view id, int32_t context) {
   return {{"id", std::string(id)}, {"object", "model"},  {"created", model.created_s},
           {"owned_by", "tandem"},  {"root", model.name}, {"max_model_len", context}};
 }
@@ -54,34 +121,80 @@ OrderedJson ModelJson(const ServedModel& model, std::string_view id, int32_t con
 
 std::span<const ApiRoute> ApiRoutes() { return kRoutes; }
 
+Api::Api(std::shared_ptr<ServerState> state, WorkerPool& workers, AccessPolicy access,
+         Options options)
+    : state_(std::move(state)),
+      workers_(workers),
+      access_(std::move(access)),
+      options_(std::move(options)),
+      openapi_(
+          OpenApiJson(state_->model, state_->engine.max_context_tokens(), access_.needs_key())) {}
+
 void Api::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  std::vector<HttpHeader> cors = access_.CorsHeaders(request);
+  if (!cors.empty()) {
+    exchange = std::make_shared<CorsExchange>(std::move(exchange), std::move(cors));
+  }
   const ApiRoute* route = FindRoute(request.path);
-  if (!route) {
-    if (request.method == "OPTIONS" && request.path == "*") {
-      return exchange->Respond({.status = 204, .headers = {{"Allow", "GET, HEAD, POST, OPTIONS"}}});
+  if (std::optional<HttpResponse> response = AnswerNow(request, route)) {
+    return exchange->Respond(std::move(*response));
+  }
+  Post(route->path, std::move(request.body), std::move(exchange));
+}
+
+std::optional<HttpResponse> Api::AnswerNow(const HttpRequest& request, const ApiRoute* route) {
+  const bool get = route && route->method == "GET";
+  const std::string allow = !route ? "GET, HEAD, POST, OPTIONS"
+                            : get  ? "GET, HEAD, OPTIONS"
+                                   : fmt::format("{}, OPTIONS", route->method);
+  if (route && access_.IsPreflight(request)) return access_.AnswerPreflight(request, allow);
+  if (!route || !route->open) {
+    if (auto error = access_.CheckKey(request)) {
+      HttpResponse response = state_->Fail(*error);
+      response.headers.push_back({"WWW-Authenticate", "Bearer"});
+      return response;
     }
-    return exchange->Respond(state_->Fail(HttpLayerError(
-        404, fmt::format("Unknown path: {} {}", request.method, request.path.substr(0, 256)))));
   }
-  const bool get = route->method == "GET";
-  const std::string allow = get ? "GET, HEAD, OPTIONS" : fmt::format("{}, OPTIONS", route->method);
-  if (request.method == "OPTIONS") {
-    return exchange->Respond({.status = 204, .headers = {{"Allow", allow}}});
+  if (request.method == "OPTIONS" && (route || request.path == "*")) {
+    return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
   }
+  if (!route) return NotFound(request);
   if (request.method != route->method && !(get && request.method == "HEAD")) {
-    return exchange->Respond(NotAllowed(request, allow));
+    return NotAllowed(request, allow);
   }
   if (get) {
     const size_t rest = route->path.find(kIdSuffix);
-    return exchange->Respond(Get(route->path, rest == std::string_view::npos
-                                                  ? std::string_view()
-                                                  : std::string_view(request.path).substr(rest)));
+    return Get(route->path, rest == std::string_view::npos
+                                ? std::string_view()
+                                : std::string_view(request.path).substr(rest));
   }
-  ChatCompletion::Run(state_, workers_, std::move(request.body), std::move(exchange));
+  if (IsForm(request)) {
+    return state_->Fail(HttpLayerError(
+        415, "The body is form data: send a JSON object, as Content-Type: application/json."));
+  }
+  return std::nullopt;
+}
+
+void Api::Post(std::string_view path, std::string body, std::shared_ptr<HttpExchange> exchange) {
+  if (path == "/v1/chat/completions") {
+    return Answer::Run(state_, workers_, PlanChat, std::move(body), std::move(exchange));
+  }
+  if (path == "/v1/completions") {
+    return Answer::Run(state_, workers_, PlanCompletion, std::move(body), std::move(exchange));
+  }
+  RunOnWorker(state_, workers_, path == "/tokenize" ? Tokenize : Detokenize, std::move(body),
+              std::move(exchange));
 }
 
 HttpResponse Api::ErrorResponse(int status, std::string_view message) {
-  return state_->Fail(HttpLayerError(status, message));
+  HttpResponse response = state_->Fail(HttpLayerError(status, message));
+  for (HttpHeader& header : access_.CorsHeaders()) response.headers.push_back(std::move(header));
+  return response;
+}
+
+HttpResponse Api::NotFound(const HttpRequest& request) {
+  return state_->Fail(HttpLayerError(
+      404, fmt::format("Unknown path: {} {}", request.method, request.path.substr(0, 256))));
 }
 
 HttpResponse Api::NotAllowed(const HttpRequest& request, const std::string& allow) {
@@ -96,6 +209,7 @@ HttpResponse Api::Get(std::string_view route, std::string_view rest) {
   if (route == "/v1/models/{id}") return Model(rest);
   if (route == "/health/live") return JsonResponse({{"status", "ok"}});
   if (route == "/health" || route == "/health/ready") return Ready();
+  if (route == "/openapi.json") return {.body = openapi_};
   if (route == "/version") return JsonResponse({{"version", TANDEM_VERSION}});
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -106,7 +220,7 @@ HttpResponse Api::Get(std::string_view route, std::string_view rest) {
 
 HttpResponse Api::Models() const {
   const int32_t context = state_->engine.max_context_tokens();
-  OrderedJson list = OrderedJson::array({ModelJson(state_->model, state_->model.name, context)});
+  Json list = Json::array({ModelJson(state_->model, state_->model.name, context)});
   for (const std::string& alias : state_->model.aliases) {
     list.push_back(ModelJson(state_->model, alias, context));
   }

@@ -11,8 +11,14 @@
 
 #include "server/api.h"
 #include "server/api_error.h"
+#include "server/chat_message.h"
+#include "server/chat_request.h"
+#include "server/chat_tools.h"
+#include "server/completion_endpoint.h"
+#include "server/completion_request.h"
+#include "server/generation_fields.h"
 #include "server/http_server.h"
-#include "server/openai_request.h"
+#include "server/tokenize_request.h"
 
 namespace tandem {
 namespace {
@@ -70,9 +76,17 @@ void ExpectFields(const std::string& heading, const std::vector<FieldInfo>& fiel
 }
 
 TEST(ApiDocument, FieldsAreThoseOfTheCode) {
-  ExpectFields("### Fields of the request", ChatRequestFields());
-  ExpectFields("### Fields of a message", ChatMessageFields());
+  ExpectFields("### Fields that all requests for text share", GenerationFieldInfos());
   ExpectFields("### Fields of stream_options", StreamOptionsFields());
+  ExpectFields("### Fields of a chat", ChatRequestFields());
+  ExpectFields("### Fields of a conversation", RenderingFieldInfos());
+  ExpectFields("### Fields of a message", ChatMessageFields());
+  ExpectFields("### Fields of a tool call in a message", ToolCallFields());
+  ExpectFields("### Fields of a tool", ToolFields());
+  ExpectFields("### Fields of a tool's function", ToolFunctionFields());
+  ExpectFields("### Fields of a completion", CompletionRequestFields());
+  ExpectFields("### Fields of /tokenize", TokenizeRequestFields());
+  ExpectFields("### Fields of /detokenize", DetokenizeRequestFields());
 }
 
 TEST(ApiDocument, RoutesAreThoseOfTheCode) {
@@ -119,7 +133,18 @@ TEST(ApiDocument, LimitsAreThoseOfTheCode) {
   EXPECT_EQ(config.idle_timeout_ms, 120'000);
   EXPECT_EQ(config.write_timeout_ms, 60'000);
   EXPECT_EQ(kStopStringsMax, 4u);
+  EXPECT_EQ(kStopCharsMax, 1024);
+  EXPECT_EQ(kStopTokenIdsMax, 32u);
+  EXPECT_EQ(kMaxLogitBias, 1024);
+  EXPECT_EQ(kMaxTopLogprobs, 20);
+  EXPECT_EQ(kSamplesMax, 128);
+  EXPECT_EQ(kChoicesMax, 256);
+  EXPECT_EQ(kToolsMax, 128u);
+  EXPECT_EQ(kCompletionTokensDefault, 16);
+  EXPECT_EQ(kTokenizeBytesMax, 1u << 20);
   EXPECT_EQ(kJsonDepthMax, 64);
+  EXPECT_EQ(kJsonKeysMax, 2000u);
+  EXPECT_EQ(kJsonValuesMax, 500'000);
 }
 
 }  // namespace

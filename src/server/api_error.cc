@@ -31,9 +31,9 @@ constexpr StatusMapping kStatusMappings[] = {
 constexpr HttpErrorMapping kHttpErrorMappings[] = {
     {400, kInvalidRequest, "bad_request"},        {404, kInvalidRequest, "not_found"},
     {405, kInvalidRequest, "method_not_allowed"}, {408, kInvalidRequest, "request_timeout"},
-    {413, kInvalidRequest, "request_too_large"},  {417, kInvalidRequest, "expectation_failed"},
-    {431, kInvalidRequest, "header_too_large"},   {500, kServerError, "internal_error"},
-    {503, kServerError, "unavailable"},
+    {413, kInvalidRequest, "request_too_large"},  {415, kInvalidRequest, "unsupported_media_type"},
+    {417, kInvalidRequest, "expectation_failed"}, {431, kInvalidRequest, "header_too_large"},
+    {500, kServerError, "internal_error"},        {503, kServerError, "unavailable"},
 };
 
 nlohmann::ordered_json ErrorBody(const ApiError& error) {

@@ -1,5 +1,5 @@
 // What: errors as the API's clients see them, and the one table that maps our Status codes to HTTP.
-// Not here: finding the errors (openai_request.h and others).
+// Not here: finding the errors (field_table.h, answer_plan.h and others).
 // Threads: values and pure functions.
 #pragma once
 

@@ -1,40 +1,99 @@
 #include "server/generation.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
 
 namespace tandem {
 
+int64_t CountChars(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+Result<TextAssembler> TextAssembler::Create(const Tokenizer& tokenizer, TextOptions options) {
+  TANDEM_ASSIGN_OR_RETURN(StopMatcher stop, StopMatcher::Create(std::move(options.stop)));
+  return TextAssembler(tokenizer, std::move(options), std::move(stop));
+}
+
 TextOutput TextAssembler::Append(const RequestOutput& output) {
   TANDEM_CHECK(!finished_);
   TextOutput text;
   text.status = output.status;
   text.times = output.times;
+  text.prompt_logprobs = output.prompt_logprobs;
   usage_.prompt_tokens = output.prompt_tokens;
-  for (const TokenId token : output.tokens) {
+  const auto per_token = static_cast<size_t>(options_.logprobs_per_token);
+  for (size_t i = 0; i < output.tokens.size() && !stop_.stopped(); ++i) {
     ++text.new_tokens;
-    text.delta += stop_.Append(detokenizer_.Append(token, /*skip_special=*/true));
-    if (stop_.stopped()) break;
+    ++usage_.completion_tokens;
+    std::span<const TokenLogprob> logprobs;
+    if ((i + 1) * per_token <= output.logprobs.size()) {
+      logprobs = std::span(output.logprobs).subspan(i * per_token, per_token);
+    }
+    text.delta += AppendToken(output.tokens[i], logprobs);
   }
-  usage_.completion_tokens += text.new_tokens;
+  if (!stop_.stopped() && output.finish) text.delta += AppendEnd();
   if (stop_.stopped()) {
     text.finish = FinishReason::kStop;
     text.status = OkStatus();
-  } else if (output.finish) {
+    if (options_.include_stop) text.delta += stop_.matched();
+  } else {
     text.finish = output.finish;
-    // What was held back may itself complete a stop string only if a broken character is part of
-    // one; the matcher decides that like any other text.
-    text.delta += stop_.Append(detokenizer_.Flush());
-    if (stop_.stopped()) {
-      text.finish = FinishReason::kStop;
-    } else {
-      text.delta += stop_.Flush();
-    }
   }
-  text.usage = usage_;
   finished_ = text.finish.has_value();
+  delivered_bytes_ += static_cast<int64_t>(text.delta.size());
+  if (options_.report_tokens) Release(text);
+  text.usage = usage_;
   return text;
+}
+
+std::string TextAssembler::AppendToken(TokenId token, std::span<const TokenLogprob> logprobs) {
+  const bool hidden = options_.hide_special && tokenizer_->IsControl(token) &&
+                      std::find(options_.shown_special.begin(), options_.shown_special.end(),
+                                token) == options_.shown_special.end();
+  if (options_.report_tokens) Report(token, hidden, logprobs);
+  if (hidden) return {};
+  std::string piece = detokenizer_.Append(token, /*skip_special=*/false);
+  made_bytes_ += static_cast<int64_t>(piece.size());
+  made_chars_ += CountChars(piece);
+  if (usage_.completion_tokens <= options_.min_tokens) return piece;
+  return stop_.Append(piece);
+}
+
+void TextAssembler::Report(TokenId token, bool hidden, std::span<const TokenLogprob> logprobs) {
+  Waiting& waiting = waiting_.emplace_back();
+  waiting.begin_bytes = made_bytes_;
+  waiting.token.token = token;
+  waiting.token.hidden = hidden;
+  waiting.token.text_begin = made_chars_;
+  waiting.token.logprobs.assign(logprobs.begin(), logprobs.end());
+  if (hidden || tokenizer_->TokenBytes(token).empty()) return;
+  waiting.token.at_start = std::exchange(at_start_, false);
+}
+
+// What was held back may itself complete a stop string only if a broken character is part of one;
+// the matcher decides that like any other text.
+std::string TextAssembler::AppendEnd() {
+  const std::string piece = detokenizer_.Flush();
+  made_bytes_ += static_cast<int64_t>(piece.size());
+  if (usage_.completion_tokens <= options_.min_tokens) return piece;
+  std::string text = stop_.Append(piece);
+  if (!stop_.stopped()) text += stop_.Flush();
+  return text;
+}
+
+void TextAssembler::Release(TextOutput& text) {
+  while (!waiting_.empty()) {
+    Waiting& front = waiting_.front();
+    const bool begun = front.begin_bytes < delivered_bytes_;
+    if (!begun && !finished_) return;
+    front.token.in_text = begun || !stop_.stopped();
+    text.tokens.push_back(std::move(front.token));
+    waiting_.pop_front();
+  }
 }
 
 // Lives in posted tasks only.
@@ -71,9 +130,10 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::Start(EngineClient& engi
                                                               const Tokenizer& tokenizer,
                                                               Options options, Post post,
                                                               Deliver deliver) {
-  TANDEM_ASSIGN_OR_RETURN(StopMatcher stop, StopMatcher::Create(std::move(options.stop)));
-  auto stream = std::shared_ptr<Stream>(
-      new Stream{engine, TextAssembler(tokenizer, std::move(stop)), std::move(deliver)});
+  TANDEM_ASSIGN_OR_RETURN(TextAssembler assembler,
+                          TextAssembler::Create(tokenizer, std::move(options.text)));
+  auto stream =
+      std::shared_ptr<Stream>(new Stream{engine, std::move(assembler), std::move(deliver)});
   TANDEM_ASSIGN_OR_RETURN(
       const RequestId id,
       engine.Submit(std::move(options.request),

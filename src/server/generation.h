@@ -1,19 +1,24 @@
 // What: TextGeneration: one engine request seen as text: tokens in, whole characters out, stop
 //   strings cut exactly.
-// Not here: HTTP and JSON (chat_completion.h), prompts (the caller tokenises), sampling and
+// Not here: HTTP and JSON (answer.h), prompts (the caller tokenises), sampling and
 //   scheduling (the engine).
 // Threads: Start and Cancel from any thread. Outputs are delivered where `post` runs them, in
 //   order; nothing but the copying of tokens happens on the engine's thread.
-// Invariants: the concatenated text, the usage and the finish do not depend on how the engine
-//   groups tokens into outputs. Deltas are valid UTF-8. Nothing of a stop string, and nothing after
-//   it, is delivered. Exactly one output has `finish` set, and it is the last.
+// Invariants: the concatenated text and tokens, the usage and the finish do not depend on how the
+//   engine groups tokens into outputs. Deltas are valid UTF-8. Nothing of a stop string (unless
+//   asked for), and nothing after it, is delivered. Exactly one output has `finish` set, and it is
+//   the last.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -25,6 +30,9 @@
 
 namespace tandem {
 
+// Characters of a valid UTF-8 text.
+int64_t CountChars(std::string_view text);
+
 // What a client is billed for.
 struct Usage {
   int32_t prompt_tokens = 0;
@@ -35,22 +43,52 @@ struct Usage {
   bool operator==(const Usage&) const = default;
 };
 
+// One token of the answer and what of the text is its own.
+struct TextToken {
+  TokenId token;
+  bool at_start = false;  // the first with bytes: some vocabularies take a blank off it
+  bool hidden = false;    // a control token, which has no text
+  // Some of its bytes are in the text. Not those whose text a stop string cut away; of one that was
+  // cut in its middle the text has a part.
+  bool in_text = true;
+  int64_t text_begin = 0;  // where its text begins, in characters; inside one: where that begins
+  // Itself, then the likeliest tokens; empty when none were asked for.
+  std::vector<TokenLogprob> logprobs;
+};
+
 struct TextOutput {
   std::string delta;       // may be empty: a character or a possible stop string is still open
   int32_t new_tokens = 0;  // counted in usage by this output
+  // With TextOptions::report_tokens: tokens in their order, each as soon as its text begins to be
+  // delivered, the rest at the end.
+  std::vector<TextToken> tokens;
+  // As RequestOutput's.
+  std::vector<TokenLogprob> prompt_logprobs;
   std::optional<FinishReason> finish;
   Status status;  // not ok only with kFailed
   Usage usage;    // so far
   RequestTimes times;
 };
 
+struct TextOptions {
+  std::vector<std::string> stop;
+  bool include_stop = false;  // the stop string that matched is the end of the text
+  bool hide_special = true;   // control tokens are not text
+  // These are text although they are control tokens.
+  std::vector<TokenId> shown_special;
+  // The text of so many tokens is not searched for stop strings.
+  int32_t min_tokens = 0;
+  // Entries in RequestOutput::logprobs for each token; 0: none.
+  int32_t logprobs_per_token = 0;
+  bool report_tokens = false;
+};
+
 // The joining itself, without engine or thread: the outputs of one request in order, to text.
 // Threads: belongs to one thread.
 class TextAssembler {
  public:
-  // `tokenizer` must outlive this object.
-  TextAssembler(const Tokenizer& tokenizer, StopMatcher stop)
-      : detokenizer_(tokenizer), stop_(std::move(stop)) {}
+  // `tokenizer` must outlive this object. Errors: those of StopMatcher::Create.
+  static Result<TextAssembler> Create(const Tokenizer& tokenizer, TextOptions options);
 
   // Requires !finished(). An output whose tokens complete a stop string is the last: finish is
   // kStop, whatever the engine said.
@@ -58,10 +96,35 @@ class TextAssembler {
   bool finished() const { return finished_; }
 
  private:
+  struct Waiting {
+    TextToken token;
+    int64_t begin_bytes = 0;
+  };
+
+  TextAssembler(const Tokenizer& tokenizer, TextOptions options, StopMatcher stop)
+      : tokenizer_(&tokenizer),
+        options_(std::move(options)),
+        detokenizer_(tokenizer),
+        stop_(std::move(stop)) {}
+  // The text that the token completes, as far as no stop string can need it.
+  std::string AppendToken(TokenId token, std::span<const TokenLogprob> logprobs);
+  void Report(TokenId token, bool hidden, std::span<const TokenLogprob> logprobs);
+  std::string AppendEnd();
+  // Hands tokens over whose text has begun to come out; at the end all of them.
+  void Release(TextOutput& text);
+
+  const Tokenizer* tokenizer_;
+  TextOptions options_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_;
   Usage usage_;
   bool finished_ = false;
+  bool at_start_ = true;
+  // Of the text before it goes through the matcher, and of what came out.
+  int64_t made_bytes_ = 0;
+  int64_t made_chars_ = 0;
+  int64_t delivered_bytes_ = 0;
+  std::deque<Waiting> waiting_;
 };
 
 class TextGeneration {
@@ -73,7 +136,7 @@ class TextGeneration {
 
   struct Options {
     Request request;
-    std::vector<std::string> stop;
+    TextOptions text;
   };
 
   // Submits `options.request`. `deliver` runs inside posted tasks, possibly before Start returns.

@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -59,7 +60,7 @@ Request OneTokenPrompt() {
 Outcome Assemble(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
                  const std::vector<TokenId>& tokens, const std::vector<size_t>& borders,
                  FinishReason reason, bool end_alone) {
-  TextAssembler assembler(tokenizer, StopMatcher::Create(stop).value());
+  TextAssembler assembler = TextAssembler::Create(tokenizer, {.stop = stop}).value();
   Outcome outcome;
   size_t from = 0;
   std::vector<size_t> cuts = borders;
@@ -141,7 +142,7 @@ TEST_F(TextAssemblerTest, LongTextsWithManyStops) {
 }
 
 TEST_F(TextAssemblerTest, ControlTokensAreNotText) {
-  TextAssembler assembler(*tokenizer_, StopMatcher::Create({}).value());
+  TextAssembler assembler = TextAssembler::Create(*tokenizer_, {}).value();
   RequestOutput output;
   output.tokens = {TokenId('a'), TokenId(256), TokenId('b')};
   output.finish = FinishReason::kLength;
@@ -150,11 +151,83 @@ TEST_F(TextAssemblerTest, ControlTokensAreNotText) {
   EXPECT_EQ(text.usage.completion_tokens, 3);
 }
 
+// Text, tokens with their place and whether they are in the text, of one cut.
+struct Reported {
+  std::string text;
+  std::vector<std::string> tokens;
+  bool operator==(const Reported&) const = default;
+};
+
+Reported Report(const Tokenizer& tokenizer, TextOptions options, const std::vector<TokenId>& tokens,
+                std::mt19937* random) {
+  options.report_tokens = true;
+  options.logprobs_per_token = 2;
+  TextAssembler assembler = TextAssembler::Create(tokenizer, std::move(options)).value();
+  Reported out;
+  size_t from = 0;
+  while (!assembler.finished()) {
+    RequestOutput output;
+    const size_t count =
+        random ? std::min<size_t>((*random)() % 4, tokens.size() - from) : tokens.size();
+    for (size_t i = 0; i < count; ++i) {
+      output.tokens.push_back(tokens[from++]);
+      AppendLogprobs(output.tokens.back(), 1, output.logprobs);
+    }
+    if (from == tokens.size()) output.finish = FinishReason::kLength;
+    const TextOutput text = assembler.Append(output);
+    out.text += text.delta;
+    for (const TextToken& token : text.tokens) {
+      EXPECT_EQ(token.logprobs.size(), 2u);
+      EXPECT_EQ(token.logprobs[0].token, token.token);
+      out.tokens.push_back(fmt::format("{}@{}{}{}", token.token.value(), token.text_begin,
+                                       token.in_text ? "" : "-", token.hidden ? "h" : ""));
+    }
+  }
+  return out;
+}
+
+TEST_F(TextAssemblerTest, TokensAreReportedWithTheirPlaceForEveryCut) {
+  // é is two tokens, 256 has no text, "ST" is the beginning of a stop string that comes later.
+  std::vector<TokenId> tokens = BytesAsTokens("a\xC3\xA9");
+  tokens.emplace_back(256);
+  for (const TokenId token : BytesAsTokens("STSTOPz")) tokens.push_back(token);
+  const Reported whole = Report(*tokenizer_, {.stop = {"STOP"}}, tokens, nullptr);
+  EXPECT_EQ(whole.text, "a\u00e9ST");
+  EXPECT_EQ(whole.tokens, (std::vector<std::string>{"97@0", "195@1", "169@1", "256@2h", "83@2",
+                                                    "84@3", "83@4-", "84@5-", "79@6-", "80@7-"}));
+  const TextOptions with_stop{.stop = {"STOP"}, .include_stop = true};
+  const Reported included = Report(*tokenizer_, with_stop, tokens, nullptr);
+  EXPECT_EQ(included.text, "a\u00e9STSTOP");
+  EXPECT_EQ(included.tokens.back(), "80@7");
+  std::mt19937 random(7);
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(Report(*tokenizer_, {.stop = {"STOP"}}, tokens, &random), whole);
+    EXPECT_EQ(Report(*tokenizer_, with_stop, tokens, &random), included);
+  }
+}
+
+TEST_F(TextAssemblerTest, FirstTokensMayBeKeptFromStopping) {
+  const std::vector<TokenId> tokens = BytesAsTokens("xxaxx");
+  EXPECT_EQ(Report(*tokenizer_, {.stop = {"x"}}, tokens, nullptr).text, "");
+  EXPECT_EQ(Report(*tokenizer_, {.stop = {"x"}, .min_tokens = 2}, tokens, nullptr).text, "xxa");
+  EXPECT_EQ(Report(*tokenizer_, {.stop = {"x"}, .min_tokens = 9}, tokens, nullptr).text, "xxaxx");
+}
+
+TEST_F(TextAssemblerTest, ControlTokensAreTextWhereWanted) {
+  const std::vector<TokenId> tokens = {TokenId('a'), TokenId(256), TokenId(257)};
+  EXPECT_EQ(Report(*tokenizer_, {}, tokens, nullptr).text, "a");
+  EXPECT_EQ(Report(*tokenizer_, {.hide_special = false}, tokens, nullptr).text,
+            "a<|im_start|><|im_end|>");
+  EXPECT_EQ(Report(*tokenizer_, {.shown_special = {TokenId(256)}}, tokens, nullptr).text,
+            "a<|im_start|>");
+}
+
 class TextGenerationTest : public testing::Test {
  protected:
   Result<std::shared_ptr<TextGeneration>> Start(std::vector<std::string> stop = {}) {
-    return TextGeneration::Start(engine_, *tokenizer_, {OneTokenPrompt(), std::move(stop)},
-                                 tasks_.post(), [this](TextOutput output) {
+    return TextGeneration::Start(engine_, *tokenizer_,
+                                 {OneTokenPrompt(), {.stop = std::move(stop)}}, tasks_.post(),
+                                 [this](TextOutput output) {
                                    outcome_.text += output.delta;
                                    outcome_.usage = output.usage;
                                    if (output.finish) {

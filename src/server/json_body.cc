@@ -52,6 +52,9 @@ class Watcher {
  private:
   void OnKey(const std::string& key) {
     if (keys_.size() == 1) last_field_ = key;
+    if (keys_.back().size() >= kJsonKeysMax) {
+      throw BodyError(fmt::format("An object has more than {} keys.", kJsonKeysMax));
+    }
     if (keys_.back().insert(key).second) return;
     ApiError error = BodyError(fmt::format("The key '{}' appears twice.", Shorten(key)));
     if (keys_.size() == 1) error.param = Shorten(key);
@@ -102,6 +105,10 @@ ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max) {
   }
 }
 
+std::string DumpJson(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string_view JsonTypeName(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null: return "null";
@@ -125,6 +132,11 @@ ApiError TypeError(std::string_view param, std::string_view expected, const Json
 ApiError ValueError(std::string_view param, std::string_view message) {
   return FieldError("invalid_value", std::string(param),
                     fmt::format("Invalid value for '{}': {}.", param, message));
+}
+
+ApiError MissingError(std::string_view param) {
+  return FieldError("missing_required_parameter", std::string(param),
+                    fmt::format("Missing required parameter: '{}'.", param));
 }
 
 ApiResult<bool> ReadBool(const Json& value, std::string_view param) {
@@ -153,8 +165,8 @@ ApiResult<int64_t> ReadInteger(const Json& value, std::string_view param, int64_
   } else {
     const double wide = value.get<double>();
     if (std::trunc(wide) != wide) return TypeError(param, "an integer", value);
-    // 2^63 is a double; the largest int64 is not.
-    if (!(wide >= -0x1p63 && wide < 0x1p63)) return range_error();
+    // An integer that fits has come as one; what has become -2^63 or 2^63 was rounded to it.
+    if (!(wide > -0x1p63 && wide < 0x1p63)) return range_error();
     number = static_cast<int64_t>(wide);
   }
   if (number < low || number > high) return range_error();

@@ -16,6 +16,9 @@ constexpr double kInterTokenBounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02
 constexpr double kEndToEndBounds[] = {0.01, 0.05, 0.1,  0.3,  0.5,  0.8,  1.0,  1.5,   2.0,  2.5,
                                       5.0,  10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 120.0, 240.0};
 
+constexpr double kTokenBounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                   500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
 constexpr std::string_view kEndNames[] = {"stop", "length", "abort", "error"};
 
 double Seconds(TimeNs ns) { return static_cast<double>(ns) / static_cast<double>(kNsPerS); }
@@ -101,7 +104,12 @@ void Histogram::Observe(double value) {
 ServerMetrics::ServerMetrics()
     : first_token_s_(kFirstTokenBounds),
       inter_token_s_(kInterTokenBounds),
-      end_to_end_s_(kEndToEndBounds) {}
+      end_to_end_s_(kEndToEndBounds),
+      queue_s_(kEndToEndBounds),
+      prefill_s_(kEndToEndBounds),
+      decode_s_(kEndToEndBounds),
+      prompt_tokens_(kTokenBounds),
+      completion_tokens_(kTokenBounds) {}
 
 void ServerMetrics::ObserveFirstToken(TimeNs after_arrival) {
   MutexLock lock(mutex_);
@@ -119,6 +127,19 @@ void ServerMetrics::ObserveEnd(AnswerEnd end, TimeNs after_arrival) {
   if (end == AnswerEnd::kStop || end == AnswerEnd::kLength) {
     end_to_end_s_.Observe(Seconds(after_arrival));
   }
+}
+
+void ServerMetrics::ObserveTimes(const RequestTimes& times, int32_t prompt_tokens,
+                                 int32_t completion_tokens) {
+  MutexLock lock(mutex_);
+  const auto observe = [](Histogram& histogram, TimeNs from, TimeNs to) {
+    if (to > 0 && to >= from) histogram.Observe(Seconds(to - from));
+  };
+  observe(queue_s_, times.arrival, times.admitted);
+  observe(prefill_s_, times.admitted, times.first_token);
+  observe(decode_s_, times.first_token, times.finished);
+  prompt_tokens_.Observe(prompt_tokens);
+  completion_tokens_.Observe(completion_tokens);
 }
 
 void ServerMetrics::CountError(std::string_view code) {
@@ -143,7 +164,16 @@ std::string ServerMetrics::Render(const EngineStats& engine, std::string_view mo
               "Between deliveries of one answer's tokens.");
   out.Buckets("vllm:e2e_request_latency_seconds", end_to_end_s_,
               "From a request's arrival to the end of its answer.");
-  out.Begin("vllm:request_success_total", "counter", "Answers by how they ended.");
+  out.Buckets("vllm:request_queue_time_seconds", queue_s_,
+              "From a request's arrival to its leaving the queue.");
+  out.Buckets("vllm:request_prefill_time_seconds", prefill_s_,
+              "From leaving the queue to the first token.");
+  out.Buckets("vllm:request_decode_time_seconds", decode_s_,
+              "From the first token to the end, without answers that a stop string ended.");
+  out.Buckets("vllm:request_prompt_tokens", prompt_tokens_, "Tokens of prompts.");
+  out.Buckets("vllm:request_generation_tokens", completion_tokens_, "Tokens of answers.");
+  out.Begin("vllm:request_success_total", "counter",
+            "Answers, each choice of a request for itself, by how they ended.");
   for (size_t i = 0; i < ends_.size(); ++i) {
     out.Sample("vllm:request_success_total", ends_[i],
                fmt::format(",finished_reason=\"{}\"", kEndNames[i]));

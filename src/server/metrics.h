@@ -1,6 +1,6 @@
 // What: the server's own counters and latency histograms, and the Prometheus text of them and of
 //   the engine's.
-// Not here: where the numbers come from (chat_completion.h, core/engine_stats.h).
+// Not here: where the numbers come from (answer.h, core/engine_stats.h).
 // Threads: every method from any thread.
 // Cost: an observation takes a mutex and a search over some twenty bounds.
 #pragma once
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/thread_annotations.h"
 #include "core/engine_stats.h"
+#include "core/request.h"
 
 namespace tandem {
 
@@ -50,6 +51,10 @@ class ServerMetrics {
   // Between two deliveries of tokens of one answer.
   void ObserveInterToken(TimeNs gap) TANDEM_EXCLUDES(mutex_);
   void ObserveEnd(AnswerEnd end, TimeNs after_arrival) TANDEM_EXCLUDES(mutex_);
+  // Of a choice that has ended by itself: what the engine says of its phases, and its sizes. A time
+  // that is 0 was not reached, or the end came from a stop string, which the engine does not see.
+  void ObserveTimes(const RequestTimes& times, int32_t prompt_tokens, int32_t completion_tokens)
+      TANDEM_EXCLUDES(mutex_);
   // An API error was answered; `code` is from a fixed set.
   void CountError(std::string_view code) TANDEM_EXCLUDES(mutex_);
 
@@ -62,6 +67,11 @@ class ServerMetrics {
   Histogram first_token_s_ TANDEM_GUARDED_BY(mutex_);
   Histogram inter_token_s_ TANDEM_GUARDED_BY(mutex_);
   Histogram end_to_end_s_ TANDEM_GUARDED_BY(mutex_);
+  Histogram queue_s_ TANDEM_GUARDED_BY(mutex_);
+  Histogram prefill_s_ TANDEM_GUARDED_BY(mutex_);
+  Histogram decode_s_ TANDEM_GUARDED_BY(mutex_);
+  Histogram prompt_tokens_ TANDEM_GUARDED_BY(mutex_);
+  Histogram completion_tokens_ TANDEM_GUARDED_BY(mutex_);
   std::array<int64_t, 4> ends_ TANDEM_GUARDED_BY(mutex_){};
   std::map<std::string, int64_t, std::less<>> errors_ TANDEM_GUARDED_BY(mutex_);
 };

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "core/sampling_params.h"
+#include "text/answer_parser.h"
 
 namespace tandem {
 
@@ -24,9 +25,14 @@ struct ServedModel {
   int64_t created_s = 0;             // Unix time
   std::string fingerprint;           // answers' system_fingerprint: weights, numerics and build
   std::shared_ptr<const Tokenizer> tokenizer;
+  // Null: a model without one; its /v1/chat/completions is a 400, /v1/completions works.
   std::shared_ptr<const ChatTemplate> chat_template;
+  // How its answers are written: AnswerFormatOf(the source of chat_template). The default parses
+  // nothing, and refuses tools.
+  AnswerFormat answer_format;
   std::vector<TokenId> stop_tokens;  // end of turn
-  SamplingParams default_sampling;   // for what a request leaves out; its seed is not used
+  SamplingParams default_sampling;   // for what a request leaves out; its seed, min_tokens and
+                                     // top_logprobs are not used
 
   bool Answers(std::string_view requested) const {
     return requested == name ||

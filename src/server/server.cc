@@ -10,10 +10,11 @@ namespace tandem {
 
 class Server::Impl {
  public:
-  Impl(const ServerConfig& config, ServedModel model, EngineClient& engine, const Clock& clock)
+  Impl(const ServerConfig& config, AccessPolicy access, ServedModel model, EngineClient& engine,
+       const Clock& clock)
       : state_(std::make_shared<ServerState>(std::move(model), engine, clock)),
         workers_(config.worker_threads, static_cast<size_t>(config.http.connections_max)),
-        api_(state_, workers_, ApiOptions(config)) {}
+        api_(state_, workers_, std::move(access), ApiOptions(config)) {}
 
   // No request may run into members that are going.
   ~Impl() {
@@ -51,16 +52,16 @@ class Server::Impl {
 Result<std::unique_ptr<Server>> Server::Create(const ServerConfig& config, ServedModel model,
                                                EngineClient& engine, const Clock& clock) {
   if (model.name.empty()) return InvalidArgumentError("the served model has no name");
-  if (!model.tokenizer || !model.chat_template) {
-    return InvalidArgumentError("{} has no tokenizer or no chat template", model.name);
-  }
+  if (!model.tokenizer) return InvalidArgumentError("{} has no tokenizer", model.name);
   if (config.worker_threads < 1 || config.worker_threads > 64) {
     return InvalidArgumentError("{} worker threads: use 1 to 64", config.worker_threads);
   }
   if (config.http.connections_max < 1) {
     return InvalidArgumentError("{} connections: at least 1", config.http.connections_max);
   }
-  auto impl = std::make_unique<Impl>(config, std::move(model), engine, clock);
+  TANDEM_ASSIGN_OR_RETURN(AccessPolicy access,
+                          AccessPolicy::Create(config.api_keys, config.cors_origins));
+  auto impl = std::make_unique<Impl>(config, std::move(access), std::move(model), engine, clock);
   TANDEM_RETURN_IF_ERROR(impl->Listen(config.http));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -23,14 +25,21 @@ struct ServerConfig {
   int worker_threads = 1;
   // /health turns to 503 when there is work and no step has ended for so long.
   TimeNs stall_after = 30 * kNsPerS;
+  // A request must carry one of these as "Authorization: Bearer KEY", else 401; only /health and
+  // /health/live are open to all. Empty: everything is. No key may be empty or have a blank or
+  // control character in it.
+  std::vector<std::string> api_keys;
+  // Origins of web pages whose scripts may use the API ("https://host:port"), or "*" for all of
+  // them. Empty: none, as browsers have it by default.
+  std::vector<std::string> cors_origins;
 };
 
 class Server {
  public:
   // Binds and listens, so that the port is known and taken. `engine` and `clock` (the one the
   // engine uses) must outlive the server; the engine may still hold sinks of it afterwards. Errors:
-  // those of HttpServer::Create, INVALID_ARGUMENT for a model without name, tokenizer or chat
-  // template.
+  // those of HttpServer::Create, INVALID_ARGUMENT for a model without name or tokenizer, for a
+  // key or an origin that no client could send.
   static Result<std::unique_ptr<Server>> Create(const ServerConfig& config, ServedModel model,
                                                 EngineClient& engine, const Clock& clock);
   // As StopNow.

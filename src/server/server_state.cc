@@ -23,10 +23,10 @@ ServerState::ServerState(ServedModel served, EngineClient& engine_client, const 
       clock(engine_clock),
       random_(SystemEntropy()) {}
 
-std::string ServerState::NewAnswerId() {
+std::string ServerState::NewId(std::string_view prefix) {
   MutexLock lock(mutex_);
   const uint64_t high = random_.Next();
-  return fmt::format("chatcmpl-{:016x}{:016x}", high, random_.Next());
+  return fmt::format("{}{:016x}{:016x}", prefix, high, random_.Next());
 }
 
 uint64_t ServerState::NewSeed() {

@@ -1,6 +1,6 @@
 // What: what all requests of one server share: the served model, the engine, time, metrics,
 //   workers.
-// Not here: sockets (http_server.h), one request's life (chat_completion.h).
+// Not here: sockets (http_server.h), one request's life (answer.h).
 // Threads: every method from any thread; the public members are immutable or synchronise
 //   themselves.
 #pragma once
@@ -34,8 +34,8 @@ class ServerState {
   ServerMetrics metrics;
   std::atomic<bool> draining{false};
 
-  // "chatcmpl-" and 32 hex digits, different for every call.
-  std::string NewAnswerId();
+  // `prefix` and 32 hex digits, different for every call.
+  std::string NewId(std::string_view prefix);
   // For a request that names no seed.
   uint64_t NewSeed();
 

@@ -3,44 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
-#include <set>
 
-#include "server/chat_prompt.h"
-#include "server/test_engine.h"
-#include "text/chat_template.h"
-#include "text/unicode.h"
+#include "server/test_server.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = TestJson;
 using testing::HasSubstr;
-
-constexpr std::string_view kTemplate =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ "
-    "'<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-
-std::shared_ptr<const ChatTemplate> MakeTemplate() {
-  Result<ChatTemplate> made = ChatTemplate::Create(kTemplate, "", "<|im_end|>");
-  EXPECT_TRUE(made.ok()) << made.status().ToString();
-  return std::make_shared<const ChatTemplate>(std::move(made).value());
-}
-
-ServedModel MakeModel() {
-  ServedModel model;
-  model.name = "org/test-model";
-  model.aliases = {"other-name"};
-  model.created_s = 1'700'000'000;
-  model.fingerprint = "fp_test";
-  model.tokenizer = MakeByteTokenizer();
-  model.chat_template = MakeTemplate();
-  model.stop_tokens = {TokenId(257)};
-  return model;
-}
 
 // For readable failures.
 std::vector<int32_t> Ids(const std::vector<TokenId>& tokens) {
@@ -48,99 +19,6 @@ std::vector<int32_t> Ids(const std::vector<TokenId>& tokens) {
   for (const TokenId token : tokens) ids.push_back(token.value());
   return ids;
 }
-
-std::string ChatBody(std::string_view more = {}, std::string_view content = "hi") {
-  Json body = {{"model", "org/test-model"},
-               {"messages", {{{"role", "user"}, {"content", std::string(content)}}}}};
-  std::string text = body.dump();
-  if (!more.empty()) text.insert(text.size() - 1, ", " + std::string(more));
-  return text;
-}
-
-// What a client makes of a stream, with its form checked on the way.
-struct Streamed {
-  std::string text;
-  std::string finish;
-  Json usage;
-  Json error;
-  bool done = false;
-  int deltas = 0;
-};
-
-Streamed ReadStream(const HttpResponse& response) {
-  Streamed out;
-  EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(LoopbackClient::Header(response, "Content-Type"), HasSubstr("text/event-stream"));
-  std::string id;
-  bool role_seen = false;
-  size_t from = 0;
-  while (from < response.body.size()) {
-    const size_t end = response.body.find("\n\n", from);
-    EXPECT_NE(end, std::string::npos);
-    const std::string event = response.body.substr(from, end - from);
-    from = end + 2;
-    EXPECT_TRUE(event.starts_with("data: ")) << event;
-    EXPECT_FALSE(out.done) << "nothing follows [DONE]";
-    if (event == "data: [DONE]") {
-      out.done = true;
-      continue;
-    }
-    const Json chunk = Json::parse(event.substr(6));
-    if (chunk.contains("error")) {
-      out.error = chunk["error"];
-      continue;
-    }
-    EXPECT_EQ(chunk["object"], "chat.completion.chunk");
-    if (id.empty()) id = chunk["id"];
-    EXPECT_EQ(chunk["id"], id);
-    if (chunk["choices"].empty()) {
-      out.usage = chunk["usage"];
-      continue;
-    }
-    const Json& choice = chunk["choices"][0];
-    const Json& delta = choice["delta"];
-    EXPECT_EQ(delta.contains("role"), !role_seen) << "the role comes first and once";
-    role_seen = true;
-    if (delta.contains("content")) {
-      const std::string piece = delta["content"];
-      EXPECT_TRUE(IsValidUtf8(piece));
-      out.text += piece;
-      ++out.deltas;
-    }
-    EXPECT_EQ(out.finish, "") << "nothing follows the finish";
-    if (!choice["finish_reason"].is_null()) out.finish = choice["finish_reason"];
-  }
-  return out;
-}
-
-class ServerTest : public testing::Test {
- protected:
-  void Start(FakeEngine::Options options = {}, ServerConfig config = {}) {
-    engine_ = std::make_unique<FakeEngine>(std::move(options));
-    config.http.port = 0;
-    auto server = Server::Create(config, MakeModel(), *engine_, clock_);
-    ASSERT_TRUE(server.ok()) << server.status().ToString();
-    server_ = std::move(server).value();
-    server_->Start();
-  }
-  HttpResponse Get(std::string_view path) {
-    LoopbackClient client(server_->port());
-    client.Get(path);
-    return client.Read();
-  }
-  HttpResponse Chat(std::string_view body) {
-    LoopbackClient client(server_->port());
-    client.Post("/v1/chat/completions", body);
-    return client.Read();
-  }
-  bool MetricsHave(const std::string& line) {
-    return Get("/metrics").body.find(line + "\n") != std::string::npos;
-  }
-
-  ManualClock clock_;
-  std::unique_ptr<FakeEngine> engine_;
-  std::unique_ptr<Server> server_;
-};
 
 TEST_F(ServerTest, ListsItsModels) {
   Start();
@@ -190,7 +68,7 @@ TEST_F(ServerTest, AnswersInOneObject) {
   EXPECT_EQ(answer["usage"]["total_tokens"], prompt.size() + 6);
   EXPECT_EQ(request.max_output_tokens, 50);
   EXPECT_EQ(request.stop_tokens, std::vector<TokenId>{TokenId(257)});
-  EXPECT_EQ(request.sampling, (SamplingParams{0.0, 0, 1.0, UINT64_MAX}));
+  EXPECT_EQ(request.sampling, (SamplingParams{.temperature = 0.0, .seed = UINT64_MAX}));
 }
 
 TEST_F(ServerTest, WithoutLimitsOrSeedTheEngineDecides) {
@@ -221,16 +99,16 @@ TEST_F(ServerTest, WordsOfAMessageNeverBecomeControlTokens) {
 
 TEST_F(ServerTest, StreamsInOrder) {
   Start({.reply = "abc"});
-  const Streamed plain = ReadStream(Chat(ChatBody(R"("stream": true)")));
-  EXPECT_EQ(plain.text, "abc");
-  EXPECT_EQ(plain.finish, "stop");
+  const JoinedStream plain = ReadStream(Chat(ChatBody(R"("stream": true)")));
+  EXPECT_EQ(plain.answer["choices"][0]["message"]["content"], "abc");
+  EXPECT_EQ(plain.answer["choices"][0]["finish_reason"], "stop");
   EXPECT_TRUE(plain.done);
-  EXPECT_TRUE(plain.usage.is_null());
-  const Streamed usage = ReadStream(Chat(
+  EXPECT_FALSE(plain.answer.contains("usage"));
+  const JoinedStream usage = ReadStream(Chat(
       ChatBody(R"("stream": true, "max_tokens": 2, "stream_options": {"include_usage": true})")));
-  EXPECT_EQ(usage.text, "ab");
-  EXPECT_EQ(usage.finish, "length");
-  EXPECT_EQ(usage.usage["completion_tokens"], 2);
+  EXPECT_EQ(usage.answer["choices"][0]["message"]["content"], "ab");
+  EXPECT_EQ(usage.answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(usage.answer["usage"]["completion_tokens"], 2);
   EXPECT_TRUE(usage.done);
 }
 
@@ -254,11 +132,10 @@ TEST_F(ServerTest, StreamedEqualsUnstreamedForEveryChunking) {
     for (const char* more : {"\"n\": 1", R"("stop": "STOP")", R"("stop": ["\n\n", "zz"])",
                              R"("max_tokens": 9)", R"("stop": "\u00ef")", R"("max_tokens": 3)"}) {
       const Json whole = Json::parse(Chat(ChatBody(more)).body);
-      const Streamed streamed = ReadStream(Chat(ChatBody(
+      const JoinedStream streamed = ReadStream(Chat(ChatBody(
           std::string(more) + R"(, "stream": true, "stream_options": {"include_usage": true})")));
-      EXPECT_EQ(streamed.text, whole["choices"][0]["message"]["content"]) << more;
-      EXPECT_EQ(streamed.finish, whole["choices"][0]["finish_reason"]) << more;
-      EXPECT_EQ(streamed.usage, whole["usage"]) << more;
+      EXPECT_EQ(streamed.answer["choices"], whole["choices"]) << more;
+      EXPECT_EQ(streamed.answer["usage"], whole["usage"]) << more;
       EXPECT_TRUE(streamed.done);
     }
     EXPECT_TRUE(Eventually([&] { return engine_->active() == 0; }));
@@ -275,47 +152,83 @@ struct BadCall {
   const char* param;
 };
 
+// One call that must fail, in the shape of all errors.
+void ExpectError(uint16_t port, const BadCall& bad) {
+  LoopbackClient client(port);
+  client.Send(LoopbackClient::Request(bad.method, bad.path, bad.body));
+  const HttpResponse response = client.Read();
+  EXPECT_EQ(response.status, bad.status) << bad.path << bad.body;
+  EXPECT_EQ(LoopbackClient::Header(response, "Content-Type"), "application/json");
+  const Json body = Json::parse(response.body);
+  ASSERT_EQ(body.size(), 1u);
+  const Json& error = body["error"];
+  EXPECT_EQ(error.size(), 4u);
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(error["code"], bad.code) << bad.body;
+  EXPECT_EQ(error["param"], bad.param ? Json(bad.param) : Json(nullptr)) << bad.body;
+  EXPECT_NE(error["message"], "");
+  EXPECT_EQ(LoopbackClient::Header(response, "Allow").empty(), bad.status != 405);
+}
+
+constexpr const char* kChat = "/v1/chat/completions";
+
 TEST_F(ServerTest, ErrorsHaveOneShape) {
   Start({.max_context_tokens = 64, .reply = "x"});
-  const std::string chat = "/v1/chat/completions";
   for (const BadCall& bad : std::vector<BadCall>{
            {"GET", "/nothing", "", 404, "not_found", nullptr},
            {"GET", "/v1/models/", "", 404, "not_found", nullptr},
            {"POST", "/v1/completionz", "{}", 404, "not_found", nullptr},
+           {"GET", "/tokenize", "", 405, "method_not_allowed", nullptr},
+           {"POST", "/v1/completions", R"({"model": "x", "prompt": "a"})", 404, "model_not_found",
+            "model"},
+           {"POST", "/v1/completions", CompletionBody(R"("prompt": [1, 999])"), 400,
+            "invalid_value", "prompt[1]"},
+           {"POST", "/v1/completions", CompletionBody(R"("prompt": [[1], [258]])"), 400,
+            "invalid_value", "prompt[1][0]"},
+           {"POST", "/v1/completions", CompletionBody(R"("prompt": "")"), 400, "invalid_value",
+            "prompt"},
+           {"POST", "/v1/completions",
+            CompletionBody(R"("prompt": ["a", ")" + std::string(70, 'x') + "\"]"), 400,
+            "context_length_exceeded", "prompt[1]"},
+           {"POST", "/v1/completions", CompletionBody(R"("prompt": "abc", "max_tokens": 62)"), 400,
+            "context_length_exceeded", "prompt"},
+           {"POST", "/tokenize", R"({"model": "x", "prompt": "a"})", 404, "model_not_found",
+            "model"},
+           {"POST", "/detokenize", R"({"tokens": [258]})", 400, "invalid_value", "tokens[0]"},
            {"GET", "/v1/chat/completions", "", 405, "method_not_allowed", nullptr},
            {"DELETE", "/v1/models", "", 405, "method_not_allowed", nullptr},
            {"POST", "/health", "{}", 405, "method_not_allowed", nullptr},
-           {"POST", chat.c_str(), "", 400, "invalid_json", nullptr},
-           {"POST", chat.c_str(), "{", 400, "invalid_json", nullptr},
-           {"POST", chat.c_str(), "{\"model\": \"\xFF\"}", 400, "invalid_json", nullptr},
-           {"POST", chat.c_str(),
-            R"({"model": "x", "messages": [{"role": "user", "content": "a"}]})", 404,
-            "model_not_found", "model"},
-           {"POST", chat.c_str(), ChatBody(R"("temperature": 9)"), 400, "invalid_value",
-            "temperature"},
-           {"POST", chat.c_str(), ChatBody(R"("tools": [{}])"), 400, "unsupported_parameter",
-            "tools"},
-           {"POST", chat.c_str(), ChatBody(R"("temperatur": 1)"), 400, "unknown_parameter",
-            "temperatur"},
-           {"POST", chat.c_str(), ChatBody({}, std::string(100, 'x')), 400,
-            "context_length_exceeded", "messages"},
-           {"POST", chat.c_str(), ChatBody(R"("max_tokens": 60)"), 400, "context_length_exceeded",
-            "messages"},
        }) {
-    LoopbackClient client(server_->port());
-    client.Send(LoopbackClient::Request(bad.method, bad.path, bad.body));
-    const HttpResponse response = client.Read();
-    EXPECT_EQ(response.status, bad.status) << bad.path << bad.body;
-    EXPECT_EQ(LoopbackClient::Header(response, "Content-Type"), "application/json");
-    const Json body = Json::parse(response.body);
-    ASSERT_EQ(body.size(), 1u);
-    const Json& error = body["error"];
-    EXPECT_EQ(error.size(), 4u);
-    EXPECT_EQ(error["type"], "invalid_request_error");
-    EXPECT_EQ(error["code"], bad.code) << bad.body;
-    EXPECT_EQ(error["param"], bad.param ? Json(bad.param) : Json(nullptr)) << bad.body;
-    EXPECT_NE(error["message"], "");
-    EXPECT_EQ(LoopbackClient::Header(response, "Allow").empty(), bad.status != 405);
+    ExpectError(server_->port(), bad);
+  }
+}
+
+TEST_F(ServerTest, ErrorsOfChatsNameTheField) {
+  Start({.max_context_tokens = 64, .reply = "x"});
+  for (const BadCall& bad : std::vector<BadCall>{
+           {"POST", kChat, ChatBody(R"("logit_bias": {"258": 1})"), 400, "invalid_value",
+            "logit_bias"},
+           {"POST", kChat, ChatBody(R"("stop_token_ids": [3, 258])"), 400, "invalid_value",
+            "stop_token_ids[1]"},
+           {"POST", kChat, ChatBody(R"("chat_template_kwargs": {"messages": 1})"), 400,
+            "invalid_value", "chat_template_kwargs.messages"},
+           {"POST", kChat, "", 400, "invalid_json", nullptr},
+           {"POST", kChat, "{", 400, "invalid_json", nullptr},
+           {"POST", kChat, "{\"model\": \"\xFF\"}", 400, "invalid_json", nullptr},
+           {"POST", kChat, R"({"model": "x", "messages": [{"role": "user", "content": "a"}]})", 404,
+            "model_not_found", "model"},
+           {"POST", kChat, ChatBody(R"("temperature": 9)"), 400, "invalid_value", "temperature"},
+           {"POST", kChat,
+            ChatBody(R"("tools": [{"type": "function", "function": {"name": "f"}}])"), 400,
+            "unsupported_value", "tools"},
+           {"POST", kChat, ChatBody(R"("temperatur": 1)"), 400, "unknown_parameter", "temperatur"},
+           {"POST", kChat, ChatBody({}, std::string(100, 'x')), 400, "context_length_exceeded",
+            "messages"},
+           {"POST", kChat, ChatBody(R"("max_tokens": 60)"), 400, "context_length_exceeded",
+            "messages"},
+
+       }) {
+    ExpectError(server_->port(), bad);
   }
   const Json numbers = Json::parse(Chat(ChatBody(R"("max_tokens": 60)")).body);
   EXPECT_THAT(numbers["error"]["message"].get<std::string>(),
@@ -373,11 +286,11 @@ TEST_F(ServerTest, FailureInAStreamIsItsLastEvent) {
   const RequestId id = engine_->WaitFor(1).id;
   engine_->Emit(id, "par");
   engine_->Finish(id, FinishReason::kFailed, InternalError("device lost"));
-  const Streamed streamed = ReadStream(client.Read());
-  EXPECT_EQ(streamed.text, "par");
-  EXPECT_EQ(streamed.error["code"], "engine_fault");
+  const JoinedStream streamed = ReadStream(client.Read());
+  EXPECT_EQ(streamed.answer["choices"][0]["message"]["content"], "par");
+  EXPECT_EQ(streamed.answer["error"]["code"], "engine_fault");
   EXPECT_FALSE(streamed.done);
-  EXPECT_EQ(streamed.finish, "");
+  EXPECT_FALSE(streamed.answer["choices"][0].contains("finish_reason"));
 }
 
 TEST_F(ServerTest, DisconnectCancelsTheEngine) {
@@ -409,8 +322,8 @@ TEST_F(ServerTest, SlowReaderIsGivenUpAndOthersGoOn) {
   EXPECT_TRUE(Eventually([&] { return engine_->active() == 0; }));
   EXPECT_EQ(engine_->cancelled(), 1);
   EXPECT_EQ(Get("/health").status, 200);
-  const Streamed streamed = ReadStream(slow.Read());
-  EXPECT_EQ(streamed.error["code"], "slow_reader");
+  const JoinedStream streamed = ReadStream(slow.Read());
+  EXPECT_EQ(streamed.answer["error"]["code"], "slow_reader");
   EXPECT_FALSE(streamed.done);
 }
 
@@ -425,8 +338,8 @@ TEST_F(ServerTest, DrainFinishesWhatRuns) {
   ASSERT_TRUE(Eventually([&] { return !LoopbackClient(server_->port()).connected(); }));
   engine_->Emit(id, "two");
   engine_->Finish(id, FinishReason::kStop);
-  const Streamed streamed = ReadStream(client.Read());
-  EXPECT_EQ(streamed.text, "one two");
+  const JoinedStream streamed = ReadStream(client.Read());
+  EXPECT_EQ(streamed.answer["choices"][0]["message"]["content"], "one two");
   EXPECT_TRUE(streamed.done);
   client.Close();
   stopping.join();
@@ -521,11 +434,8 @@ TEST_F(ServerTest, CrowdWithRandomEndsLeavesNothingBehind) {
           continue;  // gone
         }
         const HttpResponse response = client.Read();
-        const std::string text =
-            stream
-                ? ReadStream(response).text
-                : Json::parse(response.body)["choices"][0]["message"]["content"].get<std::string>();
-        EXPECT_EQ(text, std::string(60, 'r'));
+        const Json answer = stream ? ReadStream(response).answer : Json::parse(response.body);
+        EXPECT_EQ(answer["choices"][0]["message"]["content"], std::string(60, 'r'));
         ++answered;
       }
     });
@@ -535,17 +445,32 @@ TEST_F(ServerTest, CrowdWithRandomEndsLeavesNothingBehind) {
   EXPECT_TRUE(Eventually([&] { return engine_->active() == 0; }));
 }
 
-TEST(ServerCreate, RefusesAModelWithoutText) {
+TEST(ServerCreate, RefusesWhatCannotServe) {
   FakeEngine engine;
   ManualClock clock;
   ServerConfig config;
   config.http.port = 0;
+  const auto create = [&](ServedModel model) {
+    return Server::Create(config, std::move(model), engine, clock).status().code();
+  };
   ServedModel model = MakeModel();
-  model.chat_template = nullptr;
-  EXPECT_FALSE(Server::Create(config, model, engine, clock).ok());
+  model.tokenizer = nullptr;
+  EXPECT_EQ(create(model), StatusCode::kInvalidArgument);
   model = MakeModel();
   model.name = "";
-  EXPECT_FALSE(Server::Create(config, model, engine, clock).ok());
+  EXPECT_EQ(create(model), StatusCode::kInvalidArgument);
+  model = MakeModel();
+  model.chat_template = nullptr;
+  EXPECT_EQ(create(model), StatusCode::kOk);
+  for (const char* key : {"", "a b", "k\n", "\xC3\xA9"}) {
+    config.api_keys = {"good", key};
+    EXPECT_EQ(create(MakeModel()), StatusCode::kInvalidArgument) << key;
+  }
+  config.api_keys = {};
+  for (const char* origin : {"", "example.org", "https://example.org/", "https://a b"}) {
+    config.cors_origins = {origin};
+    EXPECT_EQ(create(MakeModel()), StatusCode::kInvalidArgument) << origin;
+  }
 }
 
 }  // namespace

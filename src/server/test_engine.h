@@ -10,10 +10,12 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -52,21 +54,36 @@ inline std::vector<TokenId> BytesAsTokens(std::string_view bytes) {
   return tokens;
 }
 
+// What the fake says of a token: itself, then the `top` likeliest, of which it is the first.
+inline void AppendLogprobs(TokenId token, int32_t top, std::vector<TokenLogprob>& out) {
+  const auto probability = [&](int32_t rank) {
+    return -0.125f * static_cast<float>(rank) - 0.01f * static_cast<float>(token.value() % 5);
+  };
+  out.push_back({token, probability(1), 1});
+  for (int32_t i = 0; i < top; ++i) {
+    out.push_back({TokenId((token.value() + i) % 256), probability(1 + i), 1 + i});
+  }
+}
+
 // An engine that says what the test tells it: either each request by hand (Emit, Finish), or all of
-// them the same reply, `tokens_per_output` tokens at a time, from its own thread.
+// them a reply, some tokens at a time, from its own thread.
 class FakeEngine final : public EngineClient {
  public:
   struct Options {
     int32_t max_context_tokens = 4096;
-    std::optional<std::string> reply;  // one token per byte; none: by hand
+    std::optional<std::string> reply;  // one token per byte; neither this nor the next: by hand
+    std::function<std::vector<TokenId>(const Request&)> reply_to;
     size_t tokens_per_output = 1;
+    // Cuts replies and scored prompts at random, with outputs of no tokens among them.
+    std::optional<uint32_t> cut_seed;
     std::chrono::microseconds step{0};
     Status refuse;  // what Submit answers when not ok
   };
 
   FakeEngine() : FakeEngine(Options()) {}
   explicit FakeEngine(Options options) : options_(std::move(options)) {
-    if (options_.reply) thread_ = std::thread([this] { Run(); });
+    if (options_.cut_seed) random_.seed(*options_.cut_seed);
+    if (Speaks()) thread_ = std::thread([this] { Run(); });
   }
   ~FakeEngine() override {
     stop_.store(true);
@@ -81,7 +98,10 @@ class FakeEngine final : public EngineClient {
     const RequestId id(++last_id_);
     request.id = id;
     submitted_.push_back(request);
-    active_[id.value()] = Active{std::move(request), std::move(sink), 0, {}};
+    Active active{std::move(request), std::move(sink), {}, 0, 1};
+    if (options_.reply) active.reply = BytesAsTokens(*options_.reply);
+    if (options_.reply_to) active.reply = options_.reply_to(active.request);
+    active_[id.value()] = std::move(active);
     return id;
   }
 
@@ -136,9 +156,12 @@ class FakeEngine final : public EngineClient {
   struct Active {
     Request request;
     std::unique_ptr<RequestSink> sink;
+    std::vector<TokenId> reply;
     size_t made = 0;
-    RequestOutput last;
+    size_t scored = 0;  // tokens of the prompt whose log probabilities need no more saying
   };
+
+  bool Speaks() const { return options_.reply || options_.reply_to; }
 
   void Output(uint64_t id, std::vector<TokenId> tokens) {
     const auto it = active_.find(id);
@@ -148,6 +171,11 @@ class FakeEngine final : public EngineClient {
     RequestOutput output;
     output.id = RequestId(id);
     output.tokens = std::move(tokens);
+    if (active.request.sampling.wants_logprobs()) {
+      for (const TokenId token : output.tokens) {
+        AppendLogprobs(token, active.request.sampling.top_logprobs, output.logprobs);
+      }
+    }
     output.prompt_tokens = static_cast<int32_t>(active.request.prompt.size());
     output.output_tokens = static_cast<int32_t>(active.made);
     active.sink->OnOutput(output);
@@ -166,16 +194,38 @@ class FakeEngine final : public EngineClient {
     if (reason == FinishReason::kStop || reason == FinishReason::kLength) ++finished_;
   }
 
+  // A part of what is left: none of it, all of it, or something between.
+  size_t Cut(size_t left) {
+    if (!options_.cut_seed) return std::min(options_.tokens_per_output, left);
+    return std::min<size_t>(left, random_() % 7);
+  }
+
+  void ScorePrompt(Active& active) {
+    RequestOutput output;
+    output.id = active.request.id;
+    output.prompt_tokens = static_cast<int32_t>(active.request.prompt.size());
+    const size_t count = options_.cut_seed ? Cut(active.request.prompt.size() - active.scored)
+                                           : active.request.prompt.size() - active.scored;
+    for (size_t i = 0; i < count; ++i) {
+      AppendLogprobs(active.request.prompt[active.scored++], active.request.sampling.top_logprobs,
+                     output.prompt_logprobs);
+    }
+    active.sink->OnOutput(output);
+  }
+
   void Step(uint64_t id) {
-    const Active& active = active_.at(id);
+    Active& active = active_.at(id);
+    if (active.request.prompt_logprobs && active.scored < active.request.prompt.size()) {
+      return ScorePrompt(active);
+    }
     const size_t limit =
-        std::min(options_.reply->size(),
+        std::min(active.reply.size(),
                  static_cast<size_t>(active.request.max_output_tokens.value_or(INT32_MAX)));
     if (active.made < limit) {
-      const size_t count = std::min(options_.tokens_per_output, limit - active.made);
-      Output(id, BytesAsTokens(options_.reply->substr(active.made, count)));
+      const auto from = active.reply.begin() + static_cast<std::ptrdiff_t>(active.made);
+      Output(id, {from, from + static_cast<std::ptrdiff_t>(Cut(limit - active.made))});
     } else {
-      End(id, limit < options_.reply->size() ? FinishReason::kLength : FinishReason::kStop, {});
+      End(id, limit < active.reply.size() ? FinishReason::kLength : FinishReason::kStop, {});
     }
   }
 
@@ -203,6 +253,7 @@ class FakeEngine final : public EngineClient {
   int64_t cancelled_ = 0;
   int64_t finished_ = 0;
   EngineStats stats_;
+  std::mt19937 random_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

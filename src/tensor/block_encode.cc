@@ -18,8 +18,15 @@ int Truncated(float v, int low, int high) {
   if (!(v > static_cast<float>(low))) return low;
   return v >= static_cast<float>(high) ? high : static_cast<int>(v);
 }
-// Rounds to low .. high, halves away from zero; NaN becomes low.
-int Rounded(float v, int low, int high) { return Truncated(std::round(v), low, high); }
+// Rounds to low .. high, halves away from zero; NaN becomes low. (Searches spend their time here:
+// std::round would be a call.)
+int Rounded(float v, int low, int high) {
+  if (!(v > static_cast<float>(low))) return low;
+  if (v >= static_cast<float>(high)) return high;
+  const int whole = static_cast<int>(v);
+  const float rest = v - static_cast<float>(whole);
+  return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
+}
 
 uint8_t Code(int code) { return static_cast<uint8_t>(code); }
 
@@ -70,16 +77,28 @@ void EncodeBytes(const float* x, BlockFields* f) {
   }
 }
 
+// Halfway between neighbours of kNonlinearTable, and of the magnitudes of kFloat4Table.
+constexpr float kNonlinearBorders[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
+                                         7,       19,     31.5f, 45.5f, 61,  79,     101};
+constexpr float kFloat4Borders[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
+
+// The first of 2^k ranges, apart by 2^k - 1 rising borders, whose upper border is not below v; the
+// first for NaN.
+template <size_t kBorders>
+int RangeOf(const float (&borders)[kBorders], float v) {
+  size_t range = 0;
+  for (size_t step = (kBorders + 1) / 2; step > 0; step /= 2) {
+    if (v > borders[range + step - 1]) range += step;
+  }
+  return static_cast<int>(range);
+}
+
 // The code whose table value is nearest; the first of equals, and the first for NaN.
 uint8_t NearestInTable(const int8_t* table, float v) {
-  int best = 0;
-  for (int c = 1; c < 16; ++c) {
-    if (std::fabs(static_cast<float>(table[c]) - v) <
-        std::fabs(static_cast<float>(table[best]) - v)) {
-      best = c;
-    }
-  }
-  return Code(best);
+  if (table == kNonlinearTable) return Code(RangeOf(kNonlinearBorders, v));
+  TANDEM_CHECK(table == kFloat4Table);
+  const int magnitude = RangeOf(kFloat4Borders, std::fabs(v));
+  return Code(v < 0 && magnitude > 0 ? magnitude + 8 : magnitude);
 }
 
 // A power of two under which the largest magnitude lies in the table's last two octaves.

@@ -2,8 +2,8 @@
 // (issue: R5, idea 6).
 #include <gtest/gtest.h>
 
-#include "base/rng.h"
 #include "tests/support/model_under_test.h"
+#include "tests/support/workload.h"
 
 namespace tandem {
 namespace {
@@ -15,25 +15,11 @@ struct Workload {
   int32_t output_tokens = 0;
 };
 
-std::vector<TokenId> RandomPrompt(uint64_t seed, int32_t vocab, int32_t length) {
-  SplitMix64 random(seed);
-  std::vector<TokenId> prompt;
-  for (int32_t i = 0; i < length; ++i) {
-    prompt.push_back(TokenId(static_cast<int32_t>(random.Below(static_cast<uint64_t>(vocab)))));
-  }
-  return prompt;
-}
-
-// Request 0 is the one under test; the others differ in length, so rows of every kind meet in a
-// step.
 std::vector<TestRequest> Requests(const Workload& load, int32_t count, SamplingParams sampling) {
-  std::vector<TestRequest> requests;
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t length = i == 0 ? load.prompt_tokens : 1 + (i * 13) % load.prompt_tokens;
-    requests.push_back({RandomPrompt(static_cast<uint64_t>(i) + 1, load.vocab, length),
-                        i == 0 ? load.output_tokens : 1 + (i * 7) % load.output_tokens, sampling});
-  }
-  return requests;
+  return WithCompany({.prompt = RandomPrompt(1, load.vocab, load.prompt_tokens),
+                      .output_tokens = load.output_tokens,
+                      .sampling = sampling},
+                     count, load.vocab);
 }
 
 void ExpectSameBits(const Workload& load, Numerics numerics) {
@@ -52,13 +38,23 @@ void ExpectSameBits(const Workload& load, Numerics numerics) {
   ASSERT_NE(expected_greedy, expected_seeded);
   struct Variant {
     int32_t requests, chunk, threads, depth;
+    SlabLimits slab = {};
   };
-  constexpr Variant kVariants[] = {{1, 1, 1, 0},    {1, 7, 2, 1},  {1, 256, 2, 1}, {16, 256, 1, 0},
-                                   {16, 256, 2, 1}, {16, 7, 2, 1}, {16, 1, 2, 0}};
+  constexpr Variant kVariants[] = {{1, 1, 1, 0},
+                                   {1, 7, 2, 1},
+                                   {1, 256, 2, 1},
+                                   {16, 256, 1, 0},
+                                   {16, 256, 2, 1},
+                                   {16, 7, 2, 1},
+                                   {16, 1, 2, 0},
+                                   {16, 256, 2, 1, {.max_tokens = 19, .max_logits = 3}},
+                                   {16, 256, 2, 1, {.max_tokens = 19, .max_pass_tokens = 50}},
+                                   {1, 256, 1, 0, {.max_tokens = 64, .max_pass_tokens = 13}}};
   for (const Variant& v : kVariants) {
     config.chunk_tokens = v.chunk;
     config.threads = v.threads;
     config.pipeline_depth = v.depth;
+    config.slab = v.slab;
     ModelUnderTest model(config);
     EXPECT_EQ(model.Generate(Requests(load, v.requests, greedy))[0], expected_greedy)
         << v.requests << " requests, " << config.ToText();

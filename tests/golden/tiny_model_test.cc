@@ -152,5 +152,18 @@ TEST(LayerTap, SeesEveryLayerInOrder) {
   EXPECT_NE(taps.last_hidden, nullptr);
 }
 
+// A layer is complete before the next one begins, however small the slabs; passes follow each other.
+TEST(LayerTap, SeesAWholePassAtATime) {
+  TestConfig config;
+  config.model_path = GoldenPath("tiny_a.gguf");
+  config.slab = {.max_tokens = 3, .max_logits = 2, .max_pass_tokens = 8};
+  ModelUnderTest model(config);
+  CountTaps taps;
+  model.executor().SetTap(0, &taps);
+  model.Logits(TokensOf({5, 6, 7, 8, 9, 10, 11, 12, 13, 14}), 0);
+  EXPECT_EQ(taps.layers, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(taps.tokens, 10 * 4);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -109,17 +109,22 @@ def main():
         print("skipped: TANDEM_TEST_MODEL names no model file")
         return 77
     arguments = [sys.argv[1], "serve", "-m", model, "--port", "0", *sys.argv[2:]]
-    server = Server(arguments)
+    server, keyed = Server(arguments), None
     try:
-        environment = dict(os.environ, TANDEM_BASE_URL=f"http://127.0.0.1:{server.port}")
+        keyed = Server([*arguments, "--api-key", "test-key", "--cors-origin", "http://page.example",
+                        "--chat-template", os.path.join(HERE, "tools_template.jinja")])
+        environment = dict(os.environ, TANDEM_BASE_URL=f"http://127.0.0.1:{server.port}",
+                           TANDEM_KEYED_URL=f"http://127.0.0.1:{keyed.port}")
         good = subprocess.run([python, os.path.join(HERE, "test_client.py")], env=environment,
                               check=False).returncode == 0
+        keyed.process.terminate()
         good &= one_interrupt_drains(server)
         server = Server(arguments)
         good &= two_interrupts_end_at_once(server)
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
+        for started in (server, keyed):
+            if started and started.process.poll() is None:
+                started.process.kill()
     if not good:
         print("--- the server's last lines:\n" + "".join(server.lines[-40:]))
     return 0 if good else 1

@@ -23,26 +23,43 @@ T Must(Result<T> result) {
   return std::move(result).value();
 }
 
-class CollectTokens final : public EngineOutputSink {
+class CollectAnswers final : public EngineOutputSink {
  public:
-  explicit CollectTokens(size_t num_requests) : tokens(num_requests) {}
+  explicit CollectAnswers(size_t num_requests) : answers(num_requests) {}
   void OnOutput(const RequestOutput& output) override {
-    auto& mine = tokens[output.id.value() - 1];
-    mine.insert(mine.end(), output.tokens.begin(), output.tokens.end());
+    const auto append = [](auto* to, const auto& from) {
+      to->insert(to->end(), from.begin(), from.end());
+    };
+    TestAnswer& mine = answers[output.id.value() - 1];
+    append(&mine.tokens, output.tokens);
+    append(&mine.logprobs, output.logprobs);
+    append(&mine.prompt_logprobs, output.prompt_logprobs);
     if (output.finish == FinishReason::kFailed) {
       fmt::print(stderr, "{}\n", output.status.ToString());
       std::abort();
     }
   }
-  std::vector<std::vector<TokenId>> tokens;
+  std::vector<TestAnswer> answers;
 };
+
+Request MakeRequest(uint64_t id, const TestRequest& test) {
+  Request request;
+  request.id = RequestId(id);
+  request.prompt = test.prompt;
+  if (test.output_tokens > 0) request.max_output_tokens = test.output_tokens;
+  request.sampling = test.sampling;
+  request.stop_tokens = test.stop_tokens;
+  request.logit_bias = test.logit_bias;
+  request.prompt_logprobs = test.prompt_logprobs;
+  return request;
+}
 
 }  // namespace
 
 std::string TestConfig::ToText() const {
-  return fmt::format("numerics={} threads={} world={} depth={} chunk={} block={} slab={}",
+  return fmt::format("numerics={} threads={} world={} depth={} chunk={} block={} slab={},{},{}",
                      NameOf(numerics), threads, world, pipeline_depth, chunk_tokens, block_tokens,
-                     slab.max_tokens);
+                     slab.max_tokens, slab.max_logits, slab.max_pass_tokens);
 }
 
 ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
@@ -60,8 +77,10 @@ ModelUnderTest::ModelUnderTest(const TestConfig& config) : config_(config) {
   const auto groups =
       Must(MakeStateGroups(spec_, config.numerics, config.block_tokens, {0, config.world}));
   for (const StateGroup& group : groups) {
-    shape_.num_blocks.push_back(static_cast<int32_t>(group.BlocksFor(config.max_context)) *
-                                kNumSlots);
+    shape_.num_blocks.push_back(config.num_blocks > 0
+                                    ? config.num_blocks
+                                    : static_cast<int32_t>(group.BlocksFor(config.max_context)) *
+                                          kNumSlots);
   }
 
   std::vector<Device*> devices;
@@ -144,6 +163,12 @@ std::vector<float> ModelUnderTest::Logits(const std::vector<TokenId>& tokens, in
 
 std::vector<std::vector<TokenId>> ModelUnderTest::Generate(
     const std::vector<TestRequest>& requests) {
+  std::vector<std::vector<TokenId>> tokens;
+  for (TestAnswer& answer : Answer(requests)) tokens.push_back(std::move(answer.tokens));
+  return tokens;
+}
+
+std::vector<TestAnswer> ModelUnderTest::Answer(const std::vector<TestRequest>& requests) {
   EngineConfig config;
   const auto groups =
       Must(MakeStateGroups(spec_, config_.numerics, config_.block_tokens, {0, config_.world}));
@@ -155,17 +180,13 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(
   config.max_running = kNumSlots;
   config.token_budget = std::max(config_.chunk_tokens, kNumSlots);
   config.chunk_tokens = config_.chunk_tokens;
-  CollectTokens sink(requests.size());
+  config.reserve_tokens = 0;
+  CollectAnswers sink(requests.size());
   const std::unique_ptr<DeviceExecutor> executor = NewExecutor();
   const std::unique_ptr<Engine> engine = Must(Engine::Create(config, executor.get(), &sink));
   TimeNs now = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
-    Request request;
-    request.id = RequestId(i + 1);
-    request.prompt = requests[i].prompt;
-    request.max_output_tokens = requests[i].output_tokens;
-    request.sampling = requests[i].sampling;
-    const Status status = engine->Handle({++now, ArrivalEvent{std::move(request)}});
+    const Status status = engine->Handle({++now, ArrivalEvent{MakeRequest(i + 1, requests[i])}});
     TANDEM_CHECK(status.ok());
   }
   StepResult result;
@@ -175,7 +196,8 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(
     TANDEM_CHECK(engine->Handle({++now, ResultEvent{result}}).ok());
     TANDEM_CHECK(engine->CheckIntegrity().ok());
   }
-  return sink.tokens;
+  recomputed_tokens_ = engine->stats(now).recomputed_tokens;
+  return sink.answers;
 }
 
 std::string GoldenPath(const std::string& name) {

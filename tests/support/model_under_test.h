@@ -27,6 +27,7 @@ struct TestConfig {
   int32_t chunk_tokens = 256;
   int32_t block_tokens = kDefaultTokensPerBlock;
   int32_t max_context = 512;
+  int32_t num_blocks = 0;  // of each state group; 0: enough for all slots
   SlabLimits slab;
 
   std::string ToText() const;
@@ -34,8 +35,20 @@ struct TestConfig {
 
 struct TestRequest {
   std::vector<TokenId> prompt;
-  int32_t output_tokens = 0;  // exactly: no stop tokens
+  // Exactly, when no stop token comes. 0: until the context is full, and the request may be
+  // preempted.
+  int32_t output_tokens = 0;
   SamplingParams sampling = {.temperature = 0};
+  std::vector<TokenId> stop_tokens = {};
+  std::vector<LogitBias> logit_bias = {};
+  bool prompt_logprobs = false;
+};
+
+struct TestAnswer {
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<TokenLogprob> prompt_logprobs;
+  bool operator==(const TestAnswer&) const = default;
 };
 
 class ModelUnderTest {
@@ -52,12 +65,18 @@ class ModelUnderTest {
   // vocab_size]
   std::vector<float> Logits(const std::vector<TokenId>& tokens, int32_t chunk);
 
-  // Runs the requests together through a fresh engine; output tokens per request.
+  // Runs one plan to its end on the executor of Logits. Aborts when it is refused.
+  StepResult RunPlan(const StepPlan& plan);
+
+  // Runs the requests together through a fresh engine; what each answers.
+  std::vector<TestAnswer> Answer(const std::vector<TestRequest>& requests);
+  // The same, tokens only.
   std::vector<std::vector<TokenId>> Generate(const std::vector<TestRequest>& requests);
+  // Tokens that the last Answer or Generate had to run again after preemptions.
+  int64_t recomputed_tokens() const { return recomputed_tokens_; }
 
  private:
   std::unique_ptr<DeviceExecutor> NewExecutor();
-  StepResult RunPlan(const StepPlan& plan);
 
   const TestConfig config_;
   ModelSpec spec_;
@@ -68,6 +87,7 @@ class ModelUnderTest {
   RankShape shape_;
   std::unique_ptr<DeviceExecutor> executor_;
   uint64_t last_step_ = 0;
+  int64_t recomputed_tokens_ = 0;
 };
 
 // tests/golden/NAME in the source tree.

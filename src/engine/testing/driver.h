@@ -23,10 +23,13 @@ class EngineDriver final : public EngineOutputSink {
   struct Record {
     Request request;
     std::vector<TokenId> answer;
+    std::vector<TokenLogprob> logprobs;         // of the answer
+    std::vector<TokenLogprob> prompt_logprobs;  // of the prompt
     std::optional<FinishReason> finish;
     Status status;
     RequestTimes times;
     RequestState state = RequestState::kQueued;  // as last seen while it was live
+    uint64_t admission = 0;  // place in the order of first admission; 0: never admitted
     int32_t preemptions = 0;
   };
 
@@ -81,6 +84,9 @@ class EngineDriver final : public EngineOutputSink {
     Record& record = records_[output.id];
     if (record.finish) Note(InternalError("output after the end of {}", output.id));
     record.answer.insert(record.answer.end(), output.tokens.begin(), output.tokens.end());
+    record.logprobs.insert(record.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+    record.prompt_logprobs.insert(record.prompt_logprobs.end(), output.prompt_logprobs.begin(),
+                                  output.prompt_logprobs.end());
     if (static_cast<size_t>(output.output_tokens) != record.answer.size()) {
       Note(InternalError("{} counts {} outputs", output.id, output.output_tokens));
     }
@@ -99,6 +105,21 @@ class EngineDriver final : public EngineOutputSink {
     if (record.answer.size() > alone.size() || (complete && record.answer.size() != alone.size()) ||
         !std::equal(record.answer.begin(), record.answer.end(), alone.begin())) {
       Note(InternalError("request {} has another answer than alone", record.request.id));
+    }
+    CheckLogprobs(record, complete);
+  }
+
+  // Each token of the prompt but the first is reported once and in order, and each of the answer
+  // with its token; the stop token is not.
+  void CheckLogprobs(const Record& record, bool complete) {
+    const ExpectedLogprobs expected = LogprobsOf(record.request, record.answer, config_.vocab_size);
+    const bool some_answered = complete || !record.answer.empty();
+    if (record.logprobs != expected.answer ||
+        record.prompt_logprobs.size() > expected.prompt.size() ||
+        (some_answered && record.prompt_logprobs.size() != expected.prompt.size()) ||
+        !std::equal(record.prompt_logprobs.begin(), record.prompt_logprobs.end(),
+                    expected.prompt.begin())) {
+      Note(InternalError("request {} has other log probabilities than alone", record.request.id));
     }
   }
 
@@ -121,8 +142,21 @@ class EngineDriver final : public EngineOutputSink {
     if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
     // Before those that ended in this call are forgotten: a victim may have given way to one of
     // them.
+    for (RequestId id : live_) NoteAdmission(id);
     for (RequestId id : live_) NotePreemption(id);
     std::erase_if(live_, [this](RequestId id) { return records_[id].finish.has_value(); });
+  }
+
+  void NoteAdmission(RequestId id) {
+    const std::optional<SequenceIndex> index = engine_->scheduler().Find(id);
+    if (index) records_[id].admission = engine_->scheduler().sequence(*index).admission;
+  }
+
+  // Is promised all that it can ever need.
+  bool FullyReserved(const Record& record) const {
+    return config_.reservation == Reservation::kFull ||
+           (config_.reservation == Reservation::kReserveTokens &&
+            record.request.max_output_tokens.has_value());
   }
 
   void NotePreemption(RequestId id) {
@@ -138,13 +172,14 @@ class EngineDriver final : public EngineOutputSink {
     }
     record.state = state;
     ++record.preemptions;
-    if (record.request.max_output_tokens) {
-      return Note(InternalError("request {} has a limit and is preempted", id));
+    if (FullyReserved(record)) {
+      return Note(InternalError("request {} is fully reserved and is preempted", id));
     }
-    const bool oldest = std::none_of(live_.begin(), live_.end(), [&](RequestId other) {
-      return other < id && !records_[other].request.max_output_tokens;
+    const bool first = std::none_of(live_.begin(), live_.end(), [&](RequestId other) {
+      const Record& r = records_[other];
+      return r.admission != 0 && r.admission < record.admission && !FullyReserved(r);
     });
-    if (oldest) Note(InternalError("request {} is the oldest and is preempted", id));
+    if (first) Note(InternalError("request {} entered first and is preempted", id));
   }
 
   const EngineConfig config_;

@@ -40,6 +40,8 @@ struct ScenarioReport {
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;
+  int64_t scored_tokens = 0;            // entries that were delivered, of prompts
+  int64_t scored_after_preemption = 0;  // of these, of requests that were preempted
 };
 
 inline EngineConfig ScenarioConfig(ByteSource* bytes) {
@@ -56,6 +58,12 @@ inline EngineConfig ScenarioConfig(ByteSource* bytes) {
   config.reserve_tokens = bytes->Next(12);
   config.max_queue = 1 + bytes->Next(8);
   config.context_length = 8 + bytes->Next(64);
+  config.policy = static_cast<Policy>(bytes->Next(3));
+  config.reservation = static_cast<Reservation>(bytes->Next(3));
+  config.preemption = static_cast<PreemptionRule>(bytes->Next(2));
+  if (bytes->Next(2) == 1) config.cost = LinearCost{5, 1, 0.1};
+  config.itl_target = bytes->Next(3) * 8;
+  if (bytes->Next(4) == 0) config.prepared_tokens = {1, 4, 16};
   config.vocab_size = 32;
   return config;
 }
@@ -70,7 +78,13 @@ inline Request ScenarioRequest(ByteSource* bytes, uint64_t id, int32_t vocab) {
   }
   request.sampling.seed = static_cast<uint64_t>(bytes->Next(4));
   if (bytes->Next(3) == 0) request.max_output_tokens = bytes->Next(20);  // 0 is refused
+  if (bytes->Next(4) == 0) request.deadline = 1 + bytes->Next(250) * 8;
+  if (bytes->Next(8) == 0) request.ttft_target = 1 + bytes->Next(250);
   if (bytes->Next(2) == 0) request.stop_tokens = {TokenId(bytes->Next(vocab))};
+  if (bytes->Next(3) == 0) {
+    request.sampling.top_logprobs = bytes->Next(3);
+    request.prompt_logprobs = bytes->Next(4) != 0;
+  }
   return request;
 }
 
@@ -120,6 +134,9 @@ inline ScenarioReport RunScenario(std::span<const uint8_t> input) {
     report.cancelled += record.finish == FinishReason::kCancelled;
     report.failed += record.finish == FinishReason::kFailed;
     report.preemptions += record.preemptions;
+    const auto scored = static_cast<int64_t>(record.prompt_logprobs.size());
+    report.scored_tokens += scored;
+    if (record.preemptions > 0) report.scored_after_preemption += scored;
     if (!record.finish) report.fault = InternalError("request {} has no end", id);
   }
   if (report.fault.ok()) report.fault = driver.fault();

@@ -1,8 +1,8 @@
 // What: VerifyingExecutor: a StepExecutor for tests that "samples" a hash of the sequence's history
 //   and checks everything that a plan promises: order, slots, tokens, block tables, and that no
 //   block is handed out while a submitted step still touches it. Steps finish when the test says
-//   so. Also the two-group model that goes with it, and what a request's answer must be.
-// Not here: arithmetic, devices, time.
+//   so.
+// Not here: what is sampled and reported (fake_model.h), arithmetic, devices, time.
 // Threads: one.
 // Invariants: every state entry holds the hash of the tokens up to its position, and each row
 //   checks the entries that it may read; so a block that two sequences write, or that was lost or
@@ -13,66 +13,17 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/request.h"
 #include "core/step_executor.h"
+#include "engine/testing/fake_model.h"
 #include "kv/state_pools.h"
 
 namespace tandem::testing {
-
-inline uint64_t MixHash(uint64_t hash, uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ull + (hash << 6) + (hash >> 2);
-  hash *= 0xff51afd7ed558ccdull;
-  return hash ^ (hash >> 33);
-}
-
-inline uint64_t HashTokens(std::span<const TokenId> tokens) {
-  uint64_t hash = 1;
-  for (TokenId t : tokens) hash = MixHash(hash, static_cast<uint64_t>(t.value()));
-  return hash;
-}
-
-// The token after a history with this hash.
-inline TokenId FakeToken(uint64_t history_hash, const SamplingParams& sampling, int32_t vocab) {
-  const uint64_t draw = MixHash(history_hash, sampling.seed);
-  return TokenId(static_cast<int32_t>(draw % static_cast<uint64_t>(vocab)));
-}
-
-// What `request` must answer when it runs alone, and whatever else runs.
-inline std::vector<TokenId> ExpectedAnswer(const Request& request, int32_t max_context,
-                                           int32_t vocab) {
-  std::vector<TokenId> answer;
-  uint64_t hash = HashTokens(request.prompt);
-  const int32_t room = max_context - static_cast<int32_t>(request.prompt.size());
-  const int32_t most = request.max_output_tokens.value_or(room);
-  while (static_cast<int32_t>(answer.size()) < most) {
-    const TokenId token = FakeToken(hash, request.sampling, vocab);
-    if (std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0) break;
-    answer.push_back(token);
-    hash = MixHash(hash, static_cast<uint64_t>(token.value()));
-  }
-  return answer;
-}
-
-inline StateGroupBlocks PagedGroup(int32_t tokens_per_block, int32_t num_blocks) {
-  StateGroup group;
-  group.layers = {0};
-  group.num_heads = 1;
-  group.planes = {{"k", DType::kF32, TileLayout::kTokenMajor, 1}};
-  group.tokens_per_block = tokens_per_block;
-  return {group, num_blocks};
-}
-
-inline StateGroupBlocks WindowGroup(int32_t tokens_per_block, int32_t num_blocks, int32_t window) {
-  StateGroupBlocks blocks = PagedGroup(tokens_per_block, num_blocks);
-  blocks.group.kind = StateKind::kWindow;
-  blocks.group.window_tokens = window;
-  return blocks;
-}
 
 class VerifyingExecutor final : public StepExecutor {
  public:
@@ -100,6 +51,7 @@ class VerifyingExecutor final : public StepExecutor {
     Step step;
     step.result.step = plan.step;
     ApplyDelta(plan);
+    CopyBlocks(plan, &step);
     for (const PlanRow& row : plan.rows) RunRow(plan, row, &step);
     for (Slot& slot : slots_) slot.ran = false;
     steps_.push_back(std::move(step));
@@ -122,6 +74,7 @@ class VerifyingExecutor final : public StepExecutor {
     Step& step = steps_[static_cast<size_t>(num_finished_++)];
     step.result.finished = step.result.started = now;
     step.touched.clear();
+    step.written.clear();
     if (fail_next_) {
       fail_next_ = false;
       step.result.status = InternalError("failed by the test");
@@ -146,14 +99,17 @@ class VerifyingExecutor final : public StepExecutor {
     bool ran = false;
     SamplingParams sampling;
     std::vector<uint64_t> hashes;  // [i]: of the tokens 0..i
+    int32_t restored = 0;          // positions that other sequences have computed
     std::vector<std::vector<BlockId>> tables;
     StepId output_step;  // where the last chosen token came from
     int32_t output_row = 0;
     TokenId output;
+    std::optional<TokenId> announced;  // by the row before: it scored the token that comes next
   };
   struct Step {
     StepResult result;
     std::vector<std::pair<size_t, int32_t>> touched;  // group, block
+    std::vector<std::pair<size_t, int32_t>> written;  // of these
   };
 
   void Check(bool condition, const std::string& what) {
@@ -173,6 +129,19 @@ class VerifyingExecutor final : public StepExecutor {
     });
   }
 
+  bool Written(size_t group, int32_t block) const {
+    return std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+      return std::count(step.written.begin(), step.written.end(), std::pair(group, block)) > 0;
+    });
+  }
+  // Another slot that is taken has the block in its table.
+  bool SharedWithOther(size_t group, BlockId block, const Slot& but) const {
+    return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+      return &slot != &but && slot.joined &&
+             std::count(slot.tables[group].begin(), slot.tables[group].end(), block) > 0;
+    });
+  }
+
   void ApplyDelta(const StepPlan& plan) {
     for (SlotId id : plan.leaves) {
       Slot& slot = SlotAt(id);
@@ -186,6 +155,10 @@ class VerifyingExecutor final : public StepExecutor {
       slot.joined = true;
       slot.sampling = join.sampling;
       slot.tables.resize(groups_.size());
+      for (int32_t i = 0; i < join.num_restored; ++i) {
+        Extend(&slot, plan.tokens.at(static_cast<size_t>(join.restored_begin + i)));
+      }
+      slot.restored = join.num_restored;
     }
     for (const BlockAppend& append : plan.appends) {
       Slot& slot = SlotAt(append.slot);
@@ -193,10 +166,36 @@ class VerifyingExecutor final : public StepExecutor {
       const int64_t offset = int64_t{append.block.value()} * groups_.at(group).tokens_per_block;
       Check(slot.joined, "an empty slot gets a block");
       Check(offset >= 0 && offset < static_cast<int64_t>(state_[group].size()), "no such block");
-      Check(!Touched(group, append.block.value()), "a block is handed out while a step touches it");
-      slot.tables[group].push_back(append.block);
+      auto& table = slot.tables[group];
+      const auto entry = append.entry < 0 ? table.size() : static_cast<size_t>(append.entry);
+      const bool restored = groups_[group].BlocksFor(slot.restored) > static_cast<int64_t>(entry);
+      Check(
+          restored ? !Written(group, append.block.value()) : !Touched(group, append.block.value()),
+          "a block is handed out while a step touches it");
+      if (entry >= table.size()) table.resize(entry + 1, BlockId(-1));
+      table[entry] = append.block;
     }
-    Check(plan.copies.empty(), "no copies are expected");
+  }
+
+  void CopyBlocks(const StepPlan& plan, Step* step) {
+    for (const BlockCopy& copy : plan.copies) {
+      const auto group = static_cast<size_t>(copy.group.value());
+      const int64_t size = groups_.at(group).tokens_per_block;
+      const int64_t from = copy.from.value() * size;
+      const int64_t to = copy.to.value() * size;
+      const auto last = static_cast<int64_t>(state_[group].size()) - size;
+      if (from < 0 || from > last || to < 0 || to > last) return Check(false, "no such block");
+      Check(!Touched(group, copy.to.value()), "a copy's target is touched by a step");
+      std::copy_n(state_[group].begin() + from, size, state_[group].begin() + to);
+      step->touched.emplace_back(group, copy.from.value());
+      step->touched.emplace_back(group, copy.to.value());
+      step->written.emplace_back(group, copy.to.value());
+    }
+  }
+
+  static void Extend(Slot* slot, TokenId token) {
+    const uint64_t before = slot->hashes.empty() ? 1 : slot->hashes.back();
+    slot->hashes.push_back(MixHash(before, static_cast<uint64_t>(token.value())));
   }
 
   void RunRow(const StepPlan& plan, const PlanRow& row, Step* step) {
@@ -214,9 +213,12 @@ class VerifyingExecutor final : public StepExecutor {
       } else {
         token = plan.tokens.at(static_cast<size_t>(row.tokens_begin + i));
       }
-      const uint64_t before = slot.hashes.empty() ? 1 : slot.hashes.back();
-      slot.hashes.push_back(MixHash(before, static_cast<uint64_t>(token.value())));
+      if (i == 0 && slot.announced) {
+        Check(token == *slot.announced, "a row begins with another token than its slot's next");
+      }
+      Extend(&slot, token);
     }
+    slot.announced.reset();
     for (size_t g = 0; g < groups_.size(); ++g) AccessState(g, row, slot, step);
     StepResult::Row result{row.slot, row.sample, TokenId()};
     if (row.sample) {
@@ -224,7 +226,30 @@ class VerifyingExecutor final : public StepExecutor {
       slot.output_step = plan.step;
       slot.output_row = static_cast<int32_t>(step->result.rows.size());
     }
+    Report(plan, row, &slot, &result, &step->result.logprobs);
     step->result.rows.push_back(result);
+  }
+
+  // The log probabilities that the row asks for.
+  void Report(const StepPlan& plan, const PlanRow& row, Slot* slot, StepResult::Row* result,
+              std::vector<TokenLogprob>* out) {
+    result->logprobs_begin = static_cast<int32_t>(out->size());
+    const int32_t end = row.num_tokens - (row.sample ? 1 : 0);
+    Check(row.score >= 0 && row.score <= end, "a row scores positions that it does not have");
+    Check(row.score == 0 || slot->sampling.wants_logprobs(), "a row scores what nobody wants");
+    const int32_t num_top = slot->sampling.top_logprobs;
+    for (int32_t i = end - row.score; i < end; ++i) {
+      const bool inside = i + 1 < row.num_tokens;
+      if (!inside) slot->announced = row.next_token;
+      const TokenId next =
+          inside ? plan.tokens.at(static_cast<size_t>(row.tokens_begin + i + 1)) : row.next_token;
+      const uint64_t hash = slot->hashes[static_cast<size_t>(row.position + i)];
+      AppendFakeLogprobs(hash, next, num_top, vocab_, out);
+    }
+    if (row.sample && slot->sampling.wants_logprobs()) {
+      AppendFakeLogprobs(slot->hashes.back(), slot->output, num_top, vocab_, out);
+    }
+    result->num_logprobs = static_cast<int32_t>(out->size()) - result->logprobs_begin;
   }
 
   // Writes the row's entries of one group and checks all that its positions read.
@@ -243,7 +268,14 @@ class VerifyingExecutor final : public StepExecutor {
       uint64_t& entry =
           state_[g]
                 [static_cast<size_t>(block * group.tokens_per_block + p % group.tokens_per_block)];
-      if (p >= row.position) entry = slot.hashes[static_cast<size_t>(p)];
+      if (p >= row.position) {
+        entry = slot.hashes[static_cast<size_t>(p)];
+        if (step->written.empty() || step->written.back() != std::pair(g, block)) {
+          step->written.emplace_back(g, block);
+          Check(window || !SharedWithOther(g, BlockId(block), slot),
+                "a row writes into a shared block");
+        }
+      }
       Check(entry == slot.hashes[static_cast<size_t>(p)], "a row reads another sequence's state");
       if (step->touched.empty() || step->touched.back() != std::pair(g, block)) {
         step->touched.emplace_back(g, block);

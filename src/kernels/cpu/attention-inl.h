@@ -391,13 +391,13 @@ inline void MergeHead(const AttentionArgs& args, int32_t token, int32_t head, in
   WriteHead(out, sum, args.head_dim, FinishedHead(args, token, head));
 }
 
-inline void QuantizeToken(const AttentionArgs& args, int32_t token) {
+// Gives a finished token its 8-bit form.
+inline void EmitToken(const AttentionArgs& args, int32_t token) {
   const float* x = FinishedHead(args, token, 0);
-  const int64_t at = int64_t{token} * args.out.cols;
-  for (int32_t c = 0; c < args.out.cols; c += kActivationBlock) {
-    const int64_t block = (at + c) / kActivationBlock;
-    QuantizeBlock(Load(x + c), Load(x + c + kLanes), args.out.q8.codes + at + c,
-                  args.out.q8.scales + block, args.out.q8.sums + block);
+  const int32_t cols = args.out.cols;
+  const int32_t run = numerics::RunColumns(cols, kActivationBlock);
+  for (int32_t begin = 0; begin < cols; begin += run) {
+    EmitRun(args.out, token, begin, cols - begin < run ? cols - begin : run, x + begin);
   }
 }
 
@@ -415,7 +415,7 @@ inline void MergeAttention(CpuTaskContext& context, const AttentionArgs& args) {
           MergeHead(args, token, h, splits.first_partial, splits.count);
         }
       }
-      if (args.out.has_q8()) QuantizeToken(args, token);
+      if (args.out.has_q8()) EmitToken(args, token);
     }
   }
 }

@@ -107,13 +107,20 @@ TANDEM_INLINE Vi PlaneWord(const std::byte* plane) {
     return And(ShiftRight<kWord / kPlaneBits * kPlaneBits>(word), mask);
   }
 }
+// low | the same columns' bits of the plane above, which lie in its bytes from bit kWord / kHigh *
+// kHigh on and belong from bit kLow on.
+template <int kLow, int kHigh, int kWord>
+TANDEM_INLINE Vi AddHighBits(const std::byte* plane, Vi low) {
+  constexpr int kMove = kLow - kWord / kHigh * kHigh;
+  Vi word = LoadInts(plane + 64 * (kWord % kHigh));
+  if constexpr (kMove > 0) word = ShiftLeft<kMove>(word);
+  if constexpr (kMove < 0) word = ShiftRight<-kMove>(word);
+  return AndOr(word, Set1(int32_t{0x01010101 * (((1 << kHigh) - 1) << kLow)}), low);
+}
 template <typename C, int kWord = 0>
 TANDEM_INLINE void UnpackWords(const std::byte* p, BlockCodes* out) {
   Vi word = PlaneWord<C::kLow, kWord>(p);
-  if constexpr (C::kHigh != 0) {
-    const Vi high = PlaneWord<C::kHigh, kWord>(p + 64 * C::kLow);
-    word = Add(word, ShiftLeft<C::kLow>(high));
-  }
+  if constexpr (C::kHigh != 0) word = AddHighBits<C::kLow, C::kHigh, kWord>(p + 64 * C::kLow, word);
   if constexpr (C::kTable != nullptr) word = Lookup(C::kTable, word);
   SetWord(out, kWord, word);
   if constexpr (kWord < 7) UnpackWords<C, kWord + 1>(p, out);
@@ -151,6 +158,8 @@ TANDEM_INLINE BlockScales<C::kParts> LoadScales(const std::byte* scales, int64_t
     if constexpr (C::kHasMinimum) out.minimum[0] = Load(AsHalf(first + 2 * kLanes));
   } else {
     const Vf d = Load(AsHalf(first));
+    [[maybe_unused]] Vf minus_m;
+    if constexpr (C::kHasMinimum) minus_m = Mul(Load(AsHalf(first + 2 * kLanes)), Set1(-1.0f));
     const std::byte* integers = scales + C::Integers(block);
     TANDEM_UNROLL
     for (int p = 0; p < C::kParts; ++p) {
@@ -165,7 +174,7 @@ TANDEM_INLINE BlockScales<C::kParts> LoadScales(const std::byte* scales, int64_t
           scale = And(scale, Set1(int32_t{15}));
         }
         out.scale[p] = Mul(d, ToFloat(scale));
-        out.minimum[p] = Mul(Mul(Load(AsHalf(first + 2 * kLanes)), ToFloat(minimum)), Set1(-1.0f));
+        out.minimum[p] = Mul(minus_m, ToFloat(minimum));
       } else {
         out.scale[p] = Mul(d, ToFloat(LoadSigned(reinterpret_cast<const int8_t*>(at))));
       }

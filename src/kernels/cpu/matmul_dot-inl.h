@@ -33,15 +33,16 @@ struct CodePanel {
               [kRows];  // scale * sum of codes: what the weights' minimum is multiplied with
   bool refined;         // in any of the rows: then the FinePanel counts, for all of them
 };
-// The fine codes of the same rows, zeros where a row's block is not refined: adding nothing to 256
-// times its sum gives the same bits as leaving them out (numerics.h: kLeastMagnitude).
+// The fine codes of the same rows: the sum is (dot << shift) + fine dot, times `unit`. A row whose
+// block is not refined has zeros, shift 0 and its scale, and so the operations of a plain block.
 template <int kRows, int kParts>
 struct FinePanel {
   int8_t codes[kRows][kActivationBlock];
-  float unit[kRows];  // scale / 256
+  float unit[kRows];     // scale, or scale / 256
+  int32_t shift[kRows];  // 0, or 8
   int32_t init[kParts][kRows];
 };
-// Columns whose panels are filled at a time; they take kTileRows * 84 bytes per block of 32, of
+// Columns whose panels are filled at a time; they take kTileRows * 88 bytes per block of 32, of
 // which blocks that are not refined touch 44.
 inline constexpr int32_t kPanelBlocks = 64;
 
@@ -59,18 +60,22 @@ template <typename C, int kRows>
 TANDEM_INLINE void FillFine(const QuantizedRows& x, int32_t cols, int64_t row, int32_t block, int m,
                             CodePanel<kRows, C::kParts>* panel, FinePanel<kRows, C::kParts>* fine) {
   const int64_t at = row * (cols / kActivationBlock) + block;
-  fine->unit[m] = panel->scale[m] * (1.0f / numerics::kFineUnits);
   if (x.fine.refined[at] == 0) {
+    fine->unit[m] = panel->scale[m];
+    fine->shift[m] = 0;
     std::memset(fine->codes[m], 0, kActivationBlock);
     for (int p = 0; p < C::kParts; ++p) fine->init[p][m] = 0;
     return;
   }
+  fine->unit[m] = panel->scale[m] * (1.0f / numerics::kFineUnits);
+  fine->shift[m] = numerics::kFineBits;
   std::memcpy(fine->codes[m], x.fine.codes + at * kActivationBlock, kActivationBlock);
   for (int p = 0; p < C::kParts; ++p) {
     const int32_t sum = PartSum<C::kParts>(panel->codes[m], x.sums[at], p);
     const int32_t fine_sum = PartSum<C::kParts>(fine->codes[m], x.fine.sums[at], p);
     fine->init[p][m] = -C::kBias * fine_sum;
-    panel->offset[p][m] = fine->unit[m] * static_cast<float>(256 * sum + fine_sum);
+    panel->offset[p][m] =
+        fine->unit[m] * static_cast<float>((1 << numerics::kFineBits) * sum + fine_sum);
   }
 }
 
@@ -107,25 +112,20 @@ TANDEM_INLINE void FillPanel(const QuantizedRows& x, int32_t cols, int64_t first
   }
 }
 
-// acc + (256 * dot + fine) * scale * unit
-TANDEM_INLINE Vf AddRefined(Vi dot, Vi fine, Vf scale, float unit, Vf acc) {
-  return Fma(ToFloat(Add(ShiftLeft<8>(dot), fine)), Mul(scale, Set1(unit)), acc);
-}
-
 // acc + part p of a block times row m.
 template <typename C, int p, int kRows>
 TANDEM_INLINE Vf AddPart(const BlockCodes& codes, const BlockScales<C::kParts>& scales,
                          const CodePanel<kRows, C::kParts>& panel,
                          const FinePanel<kRows, C::kParts>& fine, int m, Vf acc) {
   constexpr int kWords = 8 / C::kParts;
-  const Vi dot = DotBlock<C::kMaxCode, p * kWords, kWords>(codes, panel.codes[m], panel.init[p][m]);
+  Vi dot = DotBlock<C::kMaxCode, p * kWords, kWords>(codes, panel.codes[m], panel.init[p][m]);
   if (panel.refined) {
     const Vi rest =
         DotBlock<C::kMaxCode, p * kWords, kWords>(codes, fine.codes[m], fine.init[p][m]);
-    acc = AddRefined(dot, rest, scales.scale[p], fine.unit[m], acc);
-  } else {
-    acc = Fma(ToFloat(dot), Mul(scales.scale[p], Set1(panel.scale[m])), acc);
+    dot = Add(ShiftLeft(dot, fine.shift[m]), rest);
   }
+  const float unit = panel.refined ? fine.unit[m] : panel.scale[m];
+  acc = Fma(ToFloat(dot), Mul(scales.scale[p], Set1(unit)), acc);
   if constexpr (C::kHasMinimum) acc = Fma(scales.minimum[p], Set1(panel.offset[p][m]), acc);
   return acc;
 }

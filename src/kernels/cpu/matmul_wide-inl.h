@@ -44,7 +44,9 @@ TANDEM_INLINE void AddWidePart(const std::byte* const (&codes)[kGroups],
     TANDEM_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       TANDEM_UNROLL
-      for (int m = 0; m < kWideRows; ++m) dots[g][m] = Add(ShiftLeft<8>(dots[g][m]), rest[g][m]);
+      for (int m = 0; m < kWideRows; ++m) {
+        dots[g][m] = Add(ShiftLeft(dots[g][m], fine.shift[m]), rest[g][m]);
+      }
     }
   }
   TANDEM_UNROLL

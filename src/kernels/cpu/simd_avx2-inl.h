@@ -94,12 +94,20 @@ TANDEM_INLINE Vi Add(Vi a, Vi b) {
 TANDEM_INLINE Vi And(Vi a, Vi b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
+TANDEM_INLINE Vi AndOr(Vi a, Vi b, Vi c) {  // (a & b) | c
+  return {_mm256_or_si256(_mm256_and_si256(a.lo, b.lo), c.lo),
+          _mm256_or_si256(_mm256_and_si256(a.hi, b.hi), c.hi)};
+}
 TANDEM_INLINE Vi Xor(Vi a, Vi b) {
   return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
 }
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(Vi a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
+TANDEM_INLINE Vi ShiftLeft(Vi a, int32_t bits) {  // 0 .. 31
+  const __m256i all = _mm256_set1_epi32(bits);
+  return {_mm256_sllv_epi32(a.lo, all), _mm256_sllv_epi32(a.hi, all)};
 }
 template <int kBits>
 TANDEM_INLINE Vi ShiftRight(Vi a) {  // zeros come in

@@ -78,10 +78,16 @@ TANDEM_INLINE Vi AsInt(Vf a) { return _mm512_castps_si512(a); }
 TANDEM_INLINE Vi Set1(int32_t x) { return _mm512_set1_epi32(x); }
 TANDEM_INLINE Vi Add(Vi a, Vi b) { return _mm512_add_epi32(a, b); }
 TANDEM_INLINE Vi And(Vi a, Vi b) { return _mm512_and_si512(a, b); }
+TANDEM_INLINE Vi AndOr(Vi a, Vi b, Vi c) {  // (a & b) | c
+  return _mm512_ternarylogic_epi32(a, b, c, 0xEA);
+}
 TANDEM_INLINE Vi Xor(Vi a, Vi b) { return _mm512_xor_si512(a, b); }
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(Vi a) {
   return _mm512_slli_epi32(a, kBits);
+}
+TANDEM_INLINE Vi ShiftLeft(Vi a, int32_t bits) {  // 0 .. 31
+  return _mm512_sllv_epi32(a, _mm512_set1_epi32(bits));
 }
 template <int kBits>
 TANDEM_INLINE Vi ShiftRight(Vi a) {  // zeros come in

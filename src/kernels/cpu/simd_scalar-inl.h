@@ -84,10 +84,16 @@ TANDEM_INLINE Vi Add(const Vi& a, const Vi& b) {
                static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) + static_cast<uint32_t>(b.x[i])));
 }
 TANDEM_INLINE Vi And(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] & b.x[i]); }
+TANDEM_INLINE Vi AndOr(const Vi& a, const Vi& b, const Vi& c) {
+  TANDEM_LANES(Vi, (a.x[i] & b.x[i]) | c.x[i]);
+}
 TANDEM_INLINE Vi Xor(const Vi& a, const Vi& b) { TANDEM_LANES(Vi, a.x[i] ^ b.x[i]); }
 template <int kBits>
 TANDEM_INLINE Vi ShiftLeft(const Vi& a) {
   TANDEM_LANES(Vi, static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << kBits));
+}
+TANDEM_INLINE Vi ShiftLeft(const Vi& a, int32_t bits) {  // 0 .. 31
+  TANDEM_LANES(Vi, static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << bits));
 }
 template <int kBits>
 TANDEM_INLINE Vi ShiftRight(const Vi& a) {  // zeros come in

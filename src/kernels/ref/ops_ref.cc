@@ -67,8 +67,8 @@ float AddPart(const PackedBlock& block, int32_t part, const QuantizedRows& x, in
   float unit = x.scales[at];
   if (x.fine.codes != nullptr && x.fine.refined[at] != 0) {
     const int8_t* fine = x.fine.codes + at * kActivationBlock;
-    dot *= 256;
-    sum *= 256;
+    dot *= 1 << numerics::kFineBits;
+    sum *= 1 << numerics::kFineBits;
     for (int32_t i = begin; i < begin + columns; ++i) {
       dot += block.values[i] * fine[i];
       sum += fine[i];

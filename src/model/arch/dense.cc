@@ -98,19 +98,19 @@ DenseTransformer::Workspace DenseTransformer::Carve(const WorkspaceLimits& limit
     attended = Union(attended, NeedsOf(numerics_, {&layer.o}));
     activated = Union(activated, NeedsOf(numerics_, {&layer.down}));
   }
-  const int64_t tokens = limits.max_tokens;
+  const int64_t tokens = limits.max_slab_tokens;
   const int32_t q_dim = num_heads_ * spec_.head_dim;
   const int32_t kv_dim = num_kv_heads_ * spec_.head_dim;
   const int32_t ffn_dim = spec_.ffn_dim / shard_.world;
   Workspace ws;
-  ws.hidden = arena.Take<float>(tokens * spec_.hidden_dim);
+  ws.hidden = arena.Take<float>(int64_t{limits.max_pass_tokens} * spec_.hidden_dim);
   ws.normed = arena.TakeActivation(normed, tokens, spec_.hidden_dim, /*refine=*/true);
   ws.q = arena.Take<float>(tokens * q_dim);
   ws.k = arena.Take<float>(tokens * kv_dim);
   ws.v = arena.Take<float>(tokens * kv_dim);
   ws.scratch = arena.Take<float>(AttentionScratchFloats(
-      limits.max_tokens, limits.max_context, num_heads_, spec_.head_dim, limits.num_threads));
-  ws.attended = arena.TakeActivation(attended, tokens, q_dim, /*refine=*/false);
+      limits.max_slab_tokens, limits.max_context, num_heads_, spec_.head_dim, limits.num_threads));
+  ws.attended = arena.TakeActivation(attended, tokens, q_dim, /*refine=*/true);
   ws.gate = arena.Take<float>(tokens * ffn_dim);
   ws.up = arena.Take<float>(tokens * ffn_dim);
   ws.activated = arena.TakeActivation(activated, tokens, ffn_dim, /*refine=*/true);
@@ -129,19 +129,21 @@ size_t DenseTransformer::WorkspaceBytes(const WorkspaceLimits& limits) const {
 
 void DenseTransformer::Forward(Stream& stream, Communicator& comm, const WorkspaceLimits& limits,
                                const ForwardArgs& args) {
-  TANDEM_CHECK_LE(args.num_tokens, limits.max_tokens);
-  TANDEM_CHECK_LE(args.num_logits, limits.max_logits);
+  TANDEM_CHECK_LE(args.num_tokens, limits.max_pass_tokens);
   ArenaLayout arena(args.workspace);
   const Workspace ws = Carve(limits, arena);
 
   Embed(stream,
         {embedding_.weight, args.token_table, args.token_index, args.num_tokens, ws.hidden});
   for (int32_t layer = 0; layer < spec_.num_layers; ++layer) {
-    AttentionBlock(stream, comm, ws, layer, args);
-    FeedForwardBlock(stream, comm, ws, layer, args.num_tokens);
+    for (const SlabArgs& slab : args.slabs) {
+      TANDEM_CHECK_LE(slab.num_tokens, limits.max_slab_tokens);
+      float* hidden = ws.hidden + int64_t{slab.first_token} * spec_.hidden_dim;
+      AttentionBlock(stream, comm, ws, layer, slab, hidden);
+      FeedForwardBlock(stream, comm, ws, layer, slab.num_tokens, hidden);
+    }
     if (args.tap != nullptr) args.tap->AfterLayer(stream, layer, ws.hidden, args.num_tokens);
   }
-  if (args.num_logits > 0) Logits(stream, ws, args);
 }
 
 RopeStoreArgs DenseTransformer::RopeOf(int32_t layer, const GroupBatch& group) const {
@@ -168,12 +170,11 @@ RopeStoreArgs DenseTransformer::RopeOf(int32_t layer, const GroupBatch& group) c
 // hidden += Wo * Attention(q, k, v), with h = RmsNorm(hidden) and, where the family has biases and
 // norms: q = rope(RmsNorm(Wq h + bq)), k = rope(RmsNorm(Wk h + bk)), v = Wv h + bv
 void DenseTransformer::AttentionBlock(Stream& stream, Communicator& comm, const Workspace& ws,
-                                      int32_t layer, const ForwardArgs& args) {
+                                      int32_t layer, const SlabArgs& slab, float* hidden) {
   const Layer& w = layers_[static_cast<size_t>(layer)];
-  const GroupBatch& group = args.groups[0];
-  const int32_t n = args.num_tokens;
-  RmsNorm(stream,
-          {ws.hidden, w.attention_norm, static_cast<float>(spec_.rms_epsilon), n, ws.normed});
+  const GroupBatch& group = slab.groups[0];
+  const int32_t n = slab.num_tokens;
+  RmsNorm(stream, {hidden, w.attention_norm, static_cast<float>(spec_.rms_epsilon), n, ws.normed});
   Project(stream, ws.normed, n, {{&w.q, ws.q}, {&w.k, ws.k}, {&w.v, ws.v}});
 
   RopeStoreArgs rope = RopeOf(layer, group);
@@ -198,36 +199,40 @@ void DenseTransformer::AttentionBlock(Stream& stream, Communicator& comm, const 
   attention.out = ws.attended;
   attention.scratch = ws.scratch;
   Attention(stream, attention);
-  AddProjection(stream, comm, ws, w.o, ws.attended, n);
+  AddProjection(stream, comm, ws, w.o, ws.attended, n, hidden);
 }
 
 // hidden += Wdown * (silu(Wgate h) . Wup h), with h = RmsNorm(hidden)
 void DenseTransformer::FeedForwardBlock(Stream& stream, Communicator& comm, const Workspace& ws,
-                                        int32_t layer, int32_t num_tokens) {
+                                        int32_t layer, int32_t num_tokens, float* hidden) {
   const Layer& w = layers_[static_cast<size_t>(layer)];
   RmsNorm(stream,
-          {ws.hidden, w.ffn_norm, static_cast<float>(spec_.rms_epsilon), num_tokens, ws.normed});
+          {hidden, w.ffn_norm, static_cast<float>(spec_.rms_epsilon), num_tokens, ws.normed});
   Project(stream, ws.normed, num_tokens, {{&w.gate, ws.gate}, {&w.up, ws.up}});
   SiluMul(stream, {ws.gate, ws.up, num_tokens, ws.activated});
-  AddProjection(stream, comm, ws, w.down, ws.activated, num_tokens);
+  AddProjection(stream, comm, ws, w.down, ws.activated, num_tokens, hidden);
 }
 
 void DenseTransformer::AddProjection(Stream& stream, Communicator& comm, const Workspace& ws,
-                                     const Linear& linear, const Activation& x,
-                                     int32_t num_tokens) {
+                                     const Linear& linear, const Activation& x, int32_t num_tokens,
+                                     float* hidden) {
   if (shard_.world == 1) {
-    Project(stream, x, num_tokens, {{&linear, ws.hidden}}, /*accumulate=*/true);
+    Project(stream, x, num_tokens, {{&linear, hidden}}, /*accumulate=*/true);
     return;
   }
   const int64_t count = int64_t{num_tokens} * spec_.hidden_dim;
   Project(stream, x, num_tokens, {{&linear, ws.partial}});
   comm.AllReduce(stream, ws.partial, count);
-  Add(stream, {ws.partial, ws.hidden, count});
+  Add(stream, {ws.partial, hidden, count});
 }
 
 // logits = Wout * RmsNorm(hidden), for the wanted rows only
-void DenseTransformer::Logits(Stream& stream, const Workspace& ws, const ForwardArgs& args) {
-  GatherRows(stream, {ws.hidden, args.logit_tokens, args.num_logits, spec_.hidden_dim, ws.last});
+void DenseTransformer::Logits(Stream& stream, const WorkspaceLimits& limits,
+                              const LogitsArgs& args) {
+  TANDEM_CHECK_LE(args.num_logits, limits.max_logits);
+  ArenaLayout arena(args.workspace);
+  const Workspace ws = Carve(limits, arena);
+  GatherRows(stream, {ws.hidden, args.tokens, args.num_logits, spec_.hidden_dim, ws.last});
   RmsNorm(stream, {ws.last, output_norm_, static_cast<float>(spec_.rms_epsilon), args.num_logits,
                    ws.last_normed});
   Project(stream, ws.last_normed, args.num_logits, {{&output_, args.logits}});

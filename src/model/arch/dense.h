@@ -26,6 +26,7 @@ class DenseTransformer final : public Model {
   size_t WorkspaceBytes(const WorkspaceLimits& limits) const override;
   void Forward(Stream& stream, Communicator& comm, const WorkspaceLimits& limits,
                const ForwardArgs& args) override;
+  void Logits(Stream& stream, const WorkspaceLimits& limits, const LogitsArgs& args) override;
 
  private:
   struct Layer {
@@ -39,9 +40,10 @@ class DenseTransformer final : public Model {
     const float* ffn_norm = nullptr;
     Linear gate, up, down;
   };
-  // Activations of one pass; the comments give shapes (T = tokens, R = rows that need logits).
+  // Activations of one pass; the comments give shapes (P = tokens of the pass, T = of a slab, R =
+  // rows that need logits).
   struct Workspace {
-    float* hidden = nullptr;   // [T, hidden] the residual stream
+    float* hidden = nullptr;   // [P, hidden] the residual stream
     Activation normed;         // [T, hidden]
     float* q = nullptr;        // [T, heads * head_dim]
     float* k = nullptr;        // [T, kv_heads * head_dim]
@@ -63,14 +65,14 @@ class DenseTransformer final : public Model {
 
   // RopeStoreArgs but for the activations: what the layer and the batch say.
   RopeStoreArgs RopeOf(int32_t layer, const GroupBatch& group) const;
+  // The blocks work on one slab; `hidden` is its part of the residual stream.
   void AttentionBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
-                      const ForwardArgs& args);
+                      const SlabArgs& slab, float* hidden);
   void FeedForwardBlock(Stream& stream, Communicator& comm, const Workspace& ws, int32_t layer,
-                        int32_t num_tokens);
-  void Logits(Stream& stream, const Workspace& ws, const ForwardArgs& args);
+                        int32_t num_tokens, float* hidden);
   // hidden += all ranks' sum of x * W^T.
   void AddProjection(Stream& stream, Communicator& comm, const Workspace& ws, const Linear& linear,
-                     const Activation& x, int32_t num_tokens);
+                     const Activation& x, int32_t num_tokens, float* hidden);
 
   const ModelSpec spec_;
   const Numerics numerics_;

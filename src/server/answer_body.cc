@@ -1,0 +1,70 @@
+#include "server/answer_body.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+Json UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+Json IdentityJson(const AnswerIdentity& identity) {
+  return {{"id", identity.id},
+          {"object", nullptr},
+          {"created", identity.created_s},
+          {"model", identity.model},
+          {"system_fingerprint", identity.system_fingerprint}};
+}
+
+}  // namespace
+
+std::string ServerSentEvent(std::string_view json) { return fmt::format("data: {}\n\n", json); }
+
+std::string_view OpenAiFinishReason(FinishReason reason) {
+  TANDEM_CHECK(reason == FinishReason::kStop || reason == FinishReason::kLength);
+  return reason == FinishReason::kStop ? "stop" : "length";
+}
+
+AnswerFrame::AnswerFrame(const AnswerIdentity& identity, std::string_view object,
+                         std::string_view chunk_object, UsageMode usage_mode)
+    : identity_(IdentityJson(identity)), object_(object), usage_mode_(usage_mode) {
+  Json head = identity_;
+  head["object"] = std::string(chunk_object);
+  chunk_head_ = DumpJson(head);
+  chunk_head_.back() = ',';  // the object goes on
+  chunk_head_ += R"("choices":)";
+}
+
+std::string AnswerFrame::Whole(Json choices, const Usage& usage, const Json& more) const {
+  Json answer = identity_;
+  answer["object"] = object_;
+  answer["choices"] = std::move(choices);
+  answer["usage"] = UsageJson(usage);
+  answer.update(more);
+  return DumpJson(answer);
+}
+
+std::string AnswerFrame::Chunk(const Json& choice, const Usage& so_far, const Json& more) const {
+  std::string event = fmt::format("data: {}[{}]", chunk_head_, DumpJson(choice));
+  if (usage_mode_ == UsageMode::kAtEnd) event += R"(,"usage":null)";
+  if (usage_mode_ == UsageMode::kContinuous) {
+    event += R"(,"usage":)" + DumpJson(UsageJson(so_far));
+  }
+  for (const auto& [name, value] : more.items()) {
+    event += fmt::format(R"(,"{}":{})", name, DumpJson(value));
+  }
+  return event + "}\n\n";
+}
+
+std::string AnswerFrame::UsageChunk(const Usage& usage) const {
+  return fmt::format("data: {}[],\"usage\":{}}}\n\n", chunk_head_, DumpJson(UsageJson(usage)));
+}
+
+}  // namespace tandem
