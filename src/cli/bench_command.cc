@@ -68,6 +68,7 @@ Result<std::string> BenchMachine(const Options& options) {
 Result<std::string> BenchModel(const Options& options) {
   ModelOptions model = options.model;
   model.max_seqs = std::max(model.max_seqs, options.bench.batch);
+  model.prefix_cache = "off";  // every repeat computes its prompt
   std::unique_ptr<Runtime> runtime;
   {
     ProgressBar bar("packing weights");

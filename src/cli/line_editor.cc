@@ -122,8 +122,9 @@ void LineEditor::State::SetUp(FILE* out) {
   el_set(edit, EL_EDITOR, "emacs");
   el_set(edit, EL_HIST, ::history, history);
   el_set(edit, EL_SIGNAL, 0);
-  // -x: the modes while no line is read. Only then does a Ctrl-D typed meanwhile stay one.
-  el_set(edit, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", nullptr);
+  // -x: the modes while no line is read. Only then does a Ctrl-D typed meanwhile stay one, and the
+  // end of a pasted line, which may be CR LF, stay what the terminal sent.
+  el_set(edit, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", "-icrnl", nullptr);
   // What a Ctrl-D became that was typed before. libedit would quote the next key, as if NUL were a
   // key of the terminal's.
   el_set(edit, EL_BIND, "^@", "ed-ignore", nullptr);

@@ -113,6 +113,12 @@ void AddPolicyFlags(CLI::App* app, ModelOptions* o) {
       ->type_name("NAME")
       ->check(OneOf({"least-recompute", "last-admitted"}))
       ->capture_default_str();
+  app->add_option("--prefix-cache", o->prefix_cache,
+                  "What to keep of past prompts for new ones that begin alike: value (what saves "
+                  "most), lru or off")
+      ->type_name("NAME")
+      ->check(OneOf({"value", "lru", "off"}))
+      ->capture_default_str();
   app->add_option("--itl-target-ms", o->itl_target_ms,
                   "Prompts beside answers take no more of a step than lets it end in this time "
                   "(default: no target)")

@@ -30,6 +30,8 @@ struct ModelOptions {
   int32_t block_tokens = kDefaultTokensPerBlock;
   int32_t reserve_tokens = 1024;
   std::string policy = "chunked";
+  // What is kept of finished prompts: by value, the least recently used go first, or nothing.
+  std::string prefix_cache = "value";  // value, lru, off
   std::string reservation = "reserve-tokens";
   std::string preemption = "least-recompute";
   double itl_target_ms = 0;  // 0: none

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <random>
 
 #include "base/log.h"
 #include "cli/vocabulary_from_gguf.h"
@@ -245,9 +246,26 @@ Status Runtime::Start(const ModelOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(config.reservation, ReservationFromName(options.reservation));
   TANDEM_ASSIGN_OR_RETURN(config.preemption, PreemptionRuleFromName(options.preemption));
   config.itl_target = static_cast<TimeNs>(options.itl_target_ms * kNsPerMs);
+  if (options.prefix_cache != "off") config.prefix_cache = Caching(options, groups);
   TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor_.get(), &clock_));
 
   return CountCost(groups);
+}
+
+PrefixCaching Runtime::Caching(const ModelOptions& options,
+                               std::span<const StateGroup> groups) const {
+  // Everything that decides what bytes stand in a block: numerics, and the layout of the groups.
+  Hasher format;
+  format.Update(NameOf(shape_.numerics));
+  for (const StateGroup& group : groups) {
+    format.Update(static_cast<uint64_t>(group.tokens_per_block));
+    format.Update(static_cast<uint64_t>(group.BlockBytes()));
+  }
+  std::random_device random;
+  const auto draw = [&random] { return uint64_t{random()} << 32 | random(); };
+  return {.identity = {.model = spec_.identity, .state_format = format.Digest()},
+          .retention = options.prefix_cache == "lru" ? RetentionKind::kLru : RetentionKind::kValue,
+          .key = {draw(), draw()}};
 }
 
 Status Runtime::CountCost(std::span<const StateGroup> groups) {

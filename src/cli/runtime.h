@@ -65,6 +65,7 @@ class Runtime {
                      const LoadProgress& progress);
   Status PlanMemory(const ModelOptions& options);
   Status Start(const ModelOptions& options);
+  PrefixCaching Caching(const ModelOptions& options, std::span<const StateGroup> groups) const;
   Status CountCost(std::span<const StateGroup> groups);
 
   SteadyClock clock_;

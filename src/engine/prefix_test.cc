@@ -1,0 +1,214 @@
+// The prefix cache behind the engine: who computes, who waits, who takes over, and that nobody ever
+// reads another's state (the executor checks every entry that a row reads).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/testing/driver.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr int32_t kVocab = 1000;
+
+EngineConfig CachingConfig(int32_t blocks = 400) {
+  EngineConfig config;
+  config.groups = {PagedGroup(16, blocks)};
+  config.context_length = 2048;
+  config.vocab_size = kVocab;
+  config.pipeline_depth = 1;
+  config.max_running = 16;
+  config.token_budget = 256;
+  config.chunk_tokens = 256;
+  config.prefix_cache = PrefixCaching{.key = {1, 2}};
+  return config;
+}
+
+// `shared` tokens that depend on `family`, then `own` that depend on `id`.
+Request Prompt(uint64_t id, int32_t family, int32_t shared, int32_t own, int32_t limit = 4) {
+  Request request;
+  request.id = RequestId(id);
+  request.max_output_tokens = limit;
+  for (int32_t i = 0; i < shared; ++i) {
+    request.prompt.push_back(TokenId((family * 7 + i * 13) % kVocab));
+  }
+  for (int32_t i = 0; i < own; ++i) {
+    request.prompt.push_back(TokenId((static_cast<int32_t>(id) * 31 + i) % kVocab));
+  }
+  return request;
+}
+
+void ExpectAllAsAlone(EngineDriver& driver) {
+  for (const auto& [id, record] : driver.records()) driver.CheckAnswer(record);
+  EXPECT_TRUE(driver.fault().ok()) << driver.fault().ToString();
+}
+
+TEST(EnginePrefix, ALaterRequestStartsBehindWhatAnEarlierOneComputed) {
+  EngineDriver driver(CachingConfig());
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 100, 10)).ok());
+  driver.Drain(100);
+  const int64_t first = driver.executor().tokens_run();
+  ASSERT_TRUE(driver.Arrive(Prompt(2, 0, 100, 10)).ok());
+  driver.Drain(100);
+  EXPECT_EQ(driver.executor().tokens_run() - first, first - 96) << "6 blocks of 16";
+  EXPECT_EQ(driver.outputs().back().cached_tokens, 96);
+  const EngineStats stats = driver.engine().stats(0);
+  EXPECT_EQ(stats.prefix_hit_tokens, 96);
+  EXPECT_EQ(stats.prefix_query_tokens, 220);
+  EXPECT_EQ(stats.prefix_missed.tail, 4);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, SixteenThatArriveTogetherComputeTheCommonPartOnce) {
+  EngineDriver driver(CachingConfig(2000));
+  for (uint64_t id = 1; id <= 16; ++id) ASSERT_TRUE(driver.Arrive(Prompt(id, 0, 1024, 16)).ok());
+  driver.Advance();
+  EXPECT_EQ(driver.engine().stats(0).requests_awaiting_prefix, 15);
+  driver.Drain(1000);
+  // Of each prompt 16 own tokens, and 3 of the 4 outputs are run.
+  EXPECT_EQ(driver.executor().tokens_run(), 1024 + 16 * (16 + 3));
+  for (const RequestOutput& output : driver.outputs()) {
+    EXPECT_EQ(output.cached_tokens, output.id == RequestId(1) ? 0 : 1024);
+  }
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, WhoAwaitsDoesNotBlockThoseBehind) {
+  EngineConfig config = CachingConfig();
+  config.pipeline_depth = 0;
+  EngineDriver driver(config);
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 512, 8)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(2, 0, 512, 8)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(3, 1, 8, 8)).ok());
+  driver.Advance();
+  const Scheduler& scheduler = driver.engine().scheduler();
+  EXPECT_EQ(scheduler.sequence(*scheduler.Find(RequestId(2))).state, RequestState::kAwaitingPrefix);
+  EXPECT_EQ(scheduler.sequence(*scheduler.Find(RequestId(3))).admission, 2u);
+  driver.Drain(1000);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, AWaiterTakesOverWhenTheFirstIsCancelled) {
+  for (int32_t steps : {0, 1, 2}) {
+    EngineDriver driver(CachingConfig(2000));
+    for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(driver.Arrive(Prompt(id, 0, 1024, 16)).ok());
+    driver.Advance();
+    for (int32_t i = 0; i < steps; ++i) {
+      driver.FinishStep();
+      driver.Advance();
+    }
+    driver.Cancel(RequestId(1));
+    driver.FinishStep();  // as many steps as may be were in flight
+    driver.Advance();
+    EXPECT_EQ(driver.engine().stats(0).requests_awaiting_prefix, 2) << "the second computes now";
+    driver.Cancel(RequestId(3));
+    driver.Drain(1000);
+    EXPECT_EQ(driver.records().at(RequestId(2)).finish, FinishReason::kLength);
+    EXPECT_EQ(driver.records().at(RequestId(3)).finish, FinishReason::kCancelled);
+    EXPECT_EQ(driver.records().at(RequestId(4)).finish, FinishReason::kLength);
+    EXPECT_LE(driver.executor().tokens_run(), 2 * 1024 + 4 * 20);
+    ExpectAllAsAlone(driver);
+  }
+}
+
+TEST(EnginePrefix, TenantsShareNothing) {
+  EngineDriver driver(CachingConfig());
+  for (uint64_t id = 1; id <= 3; ++id) {
+    Request request = Prompt(id, 0, 100, 10);
+    request.cache_salt = id == 2 ? "other" : "";
+    ASSERT_TRUE(driver.Arrive(std::move(request)).ok());
+    driver.Drain(100);
+    EXPECT_EQ(driver.outputs().back().cached_tokens, id == 3 ? 96 : 0);
+  }
+  EXPECT_EQ(driver.engine().stats(0).prefix_missed.other_identity, 100);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, ScoringAPromptRunsAllOfIt) {
+  EngineDriver driver(CachingConfig());
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 100, 10)).ok());
+  driver.Drain(100);
+  Request scored = Prompt(2, 0, 100, 10);
+  scored.sampling.top_logprobs = 2;
+  scored.prompt_logprobs = true;
+  ASSERT_TRUE(driver.Arrive(std::move(scored)).ok());
+  driver.Drain(100);
+  EXPECT_EQ(driver.outputs().back().cached_tokens, 0);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, APreemptedRequestFindsWhatItHadComputed) {
+  EngineConfig config = CachingConfig(40);
+  config.pipeline_depth = 0;
+  config.reservation = Reservation::kOnDemand;
+  EngineDriver driver(config);
+  for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(driver.Arrive(Prompt(id, 0, 0, 100, 120)).ok());
+  driver.Drain(10000);
+  const EngineStats stats = driver.engine().stats(0);
+  EXPECT_GT(stats.preemptions, 0);
+  EXPECT_GT(stats.prefix_hit_tokens, 0) << "the prompts differ: only own state can be found";
+  ExpectAllAsAlone(driver);
+}
+
+// Random arrivals of a few families, cancels, failures and refused plans over pools that are too
+// small for all of it, with and without a window group.
+void RunRandom(uint32_t seed, bool window) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
+  EngineConfig config = CachingConfig(draw(30, 80));
+  config.groups = {PagedGroup(4, draw(60, 160))};
+  if (window) config.groups.push_back(WindowGroup(8, draw(40, 90), 20));
+  config.context_length = 200;
+  config.pipeline_depth = draw(0, 2);
+  config.max_running = draw(1, 6);
+  config.token_budget = draw(config.max_running, 64);
+  config.chunk_tokens = draw(1, 40);
+  config.reserve_tokens = draw(0, 20);
+  config.reservation = static_cast<Reservation>(draw(0, 2));
+  config.preemption = static_cast<PreemptionRule>(draw(0, 1));
+  config.prefix_cache->retention = static_cast<RetentionKind>(draw(0, 1));
+  EngineDriver driver(config);
+  uint64_t id = 0;
+  for (int32_t i = 0; i < 400; ++i) {
+    const int32_t what = draw(0, 99);
+    if (what < 30) {
+      Request request = Prompt(++id, draw(0, 2), draw(0, 40), draw(1, 12), draw(1, 20));
+      request.cache_salt = draw(0, 4) == 0 ? "salt" : "";
+      if (draw(0, 3) == 0) request.max_output_tokens.reset();
+      if (!request.max_output_tokens) {
+        request.stop_tokens = {TokenId(draw(0, 9)), TokenId(draw(0, kVocab - 1))};
+        for (int32_t t = 0; t < 60; ++t) request.stop_tokens.push_back(TokenId(t * 16));
+      }
+      (void)driver.Arrive(std::move(request));
+    } else if (what < 36 && id > 0) {
+      driver.Cancel(RequestId(static_cast<uint64_t>(draw(1, static_cast<int32_t>(id)))));
+    } else if (what < 38) {
+      driver.executor().FailNext();
+    } else if (what < 39) {
+      driver.executor().RefuseNext();
+    } else {
+      driver.SetNow(driver.now() + draw(1, 1000));
+      driver.Advance();
+      driver.FinishStep();
+    }
+    ASSERT_TRUE(driver.fault().ok()) << "seed " << seed << ": " << driver.fault().ToString();
+  }
+  driver.Drain(100000);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, RandomRunsAnswerAsAlone) {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    RunRandom(seed, seed % 2 == 1);
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
