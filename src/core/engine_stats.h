@@ -46,8 +46,9 @@ struct EngineStats {
   TimeNs cancel_stop_time_total = 0;
   int64_t cancels_released = 0;
   TimeNs cancel_release_time_total = 0;
-  // The prefix cache: tokens of admitted requests, those of them that were found, and why the others
-  // were not; whole spans of blocks given up; seconds of prompt processing saved, as predicted.
+  // The prefix cache: tokens of admitted requests, those of them that were found, and why the
+  // others were not; whole spans of blocks given up; seconds of prompt processing saved, as
+  // predicted.
   int32_t requests_awaiting_prefix = 0;  // gauge; they count as waiting
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;

@@ -3,8 +3,8 @@
 // Not here: decisions (scheduler.h).
 // Threads: the engine's thread.
 // Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once, unless
-//   it awaits a prefix) or running; serials of live entries are unique and never reused, so a reference {index, serial} to
-//   an ended sequence finds nothing.
+//   it awaits a prefix) or running; serials of live entries are unique and never reused, so a
+//   reference {index, serial} to an ended sequence finds nothing.
 // Cost: O(1), but a place in the queue takes a walk past those that wait for a later one;
 //   allocation only in Add. The id look-up is never iterated, so its order decides nothing.
 #pragma once

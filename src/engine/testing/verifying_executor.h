@@ -5,8 +5,7 @@
 // Not here: what is sampled and reported (fake_model.h), arithmetic, devices, time.
 // Threads: one.
 // Invariants: every state entry holds the hash of the tokens up to its position, and each row
-//   checks the entries that it may read; so a block that two sequences write, or that was lost or
-//   reused, is found by its content.
+//   checks what it may read; so a block that two write, or that was lost or reused, is found.
 #pragma once
 
 #include <algorithm>
