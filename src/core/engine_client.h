@@ -25,9 +25,11 @@ class EngineClient {
  public:
   virtual ~EngineClient() = default;
 
-  // Queues a request; its id is chosen here and returned at once. Errors: RESOURCE_EXHAUSTED (queue
-  // full: retry later), OUT_OF_RANGE (can never fit, with the numbers), INVALID_ARGUMENT,
-  // UNAVAILABLE (shutting down). On an error the sink is destroyed without a call.
+  // Queues a request; its id is chosen here and returned at once. Its arrival, on the engine's
+  // clock, is kept if it is set, so that deadlines count from the client's call; else it is now.
+  // Errors: RESOURCE_EXHAUSTED (queue full: retry later), OUT_OF_RANGE (can never fit, with the
+  // numbers), INVALID_ARGUMENT, UNAVAILABLE (shutting down). On an error the sink is destroyed
+  // without a call.
   virtual Result<RequestId> Submit(Request request, std::unique_ptr<RequestSink> sink) = 0;
 
   // Stops a request; its sink gets a last output with kCancelled unless it has ended already.

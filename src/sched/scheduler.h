@@ -185,8 +185,9 @@ class Scheduler {
 
   // The prefix cache (scheduler_prefix.cc). Without one there are no hits and no waiters.
   double RecomputeSeconds(int64_t begin, int64_t end) const;
-  PrefixIdentity IdentityOf(const Sequence& sequence) const;
-  PrefixHit FindPrefix(const Sequence& sequence) const;
+  PrefixIdentity IdentityOf(const Request& request) const;
+  // What is stored of the known tokens of a request.
+  PrefixHit FindPrefix(const Request& request, std::span<const TokenId> tokens) const;
   // A running sequence is about to compute more of the prefix than the hit has.
   bool WillBeComputed(const PrefixHit& hit) const;
   // Takes a sequence off the queue until its owner has computed what `hit` says.

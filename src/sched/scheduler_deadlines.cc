@@ -26,11 +26,13 @@ Load Scheduler::LoadOf(const Sequence& s, TimeNs now) const {
 
 Load Scheduler::LoadOf(const Request& request) const {
   Load load;
-  load.prefill_tokens = static_cast<int32_t>(request.prompt.size());
-  const int32_t room = max_context_tokens_ - load.prefill_tokens;
+  const auto prompt = static_cast<int32_t>(request.prompt.size());
+  load.history = static_cast<int32_t>(FindPrefix(request, request.prompt).tokens);
+  load.prefill_tokens = prompt - load.history;
+  const int32_t room = max_context_tokens_ - prompt;
   const int32_t most = request.max_output_tokens.value_or(room);
   load.outputs = predictor_.lengths().Remaining(request.max_output_tokens, most, 0);
-  load.reserved_tokens = int64_t{load.prefill_tokens} + load.outputs;
+  load.reserved_tokens = int64_t{prompt} + load.outputs;
   return load;
 }
 

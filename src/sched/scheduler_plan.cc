@@ -107,7 +107,7 @@ void Scheduler::AdmitFromQueue(TimeNs now, Draft* draft) {
     const Sequence& s = store_.at(index);
     // A preempted sequence comes back once all its tokens are known.
     if (s.rows_in_flight > 0) return;
-    const PrefixHit hit = FindPrefix(s);
+    const PrefixHit hit = FindPrefix(s.request, s.tokens);
     // One that has been preempted depends on nobody again.
     if (s.state == RequestState::kQueued && WillBeComputed(hit)) {
       AwaitPrefix(index, hit);
@@ -123,7 +123,7 @@ bool Scheduler::ReserveFor(const Sequence& s, const PrefixHit& hit, StepPlan* pl
   SequenceBlocks* blocks = &slots_[static_cast<size_t>(slot.value())].blocks;
   const int64_t tokens = TokensToReserve(s);
   if (cache_ == nullptr) return pools_.Reserve(blocks, tokens);
-  return cache_->Admit(IdentityOf(s), hit, s.tokens, tokens, s.serial, slot, blocks, plan);
+  return cache_->Admit(IdentityOf(s.request), hit, s.tokens, tokens, s.serial, slot, blocks, plan);
 }
 
 void Scheduler::Admit(SequenceIndex index, TimeNs now, StepPlan* plan) {

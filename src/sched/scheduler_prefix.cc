@@ -21,16 +21,16 @@ double Scheduler::RecomputeSeconds(int64_t begin, int64_t end) const {
   return (law.token_ns * tokens + law.pair_ns * pairs) / static_cast<double>(kNsPerS);
 }
 
-PrefixIdentity Scheduler::IdentityOf(const Sequence& s) const {
+PrefixIdentity Scheduler::IdentityOf(const Request& request) const {
   PrefixIdentity identity = config_.prefix_cache->identity;
-  identity.tenant_salt = s.request.cache_salt;
+  identity.tenant_salt = request.cache_salt;
   return identity;
 }
 
-PrefixHit Scheduler::FindPrefix(const Sequence& s) const {
+PrefixHit Scheduler::FindPrefix(const Request& request, std::span<const TokenId> tokens) const {
   // Log probabilities of the prompt need every one of its positions to be run.
-  if (cache_ == nullptr || s.request.prompt_logprobs) return PrefixHit();
-  return cache_->Find(IdentityOf(s), s.tokens);
+  if (cache_ == nullptr || request.prompt_logprobs) return PrefixHit();
+  return cache_->Find(IdentityOf(request), tokens);
 }
 
 bool Scheduler::WillBeComputed(const PrefixHit& hit) const {

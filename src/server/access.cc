@@ -1,7 +1,12 @@
 #include "server/access.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <random>
 #include <utility>
+
+#include "base/check.h"
 
 namespace tandem {
 namespace {
@@ -10,10 +15,22 @@ constexpr std::string_view kScheme = "bearer ";
 // Of a preflight's answer, in seconds: how long a browser need not ask again.
 constexpr std::string_view kPreflightSeconds = "600";
 
+// What a page's script may read of an answer beside the body.
+constexpr std::string_view kExposedHeaders =
+    "retry-after, retry-after-ms, x-should-retry, x-retry-elsewhere";
+
 // A header's value can carry it, and it is one word.
 bool IsVisible(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7F; });
+}
+
+// 128 random bits as text.
+std::string NewTenant() {
+  std::random_device device;
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += fmt::format("{:08x}", device());
+  return text;
 }
 
 bool StartsWithIgnoringCase(std::string_view text, std::string_view lower) {
@@ -67,7 +84,11 @@ AccessPolicy::AccessPolicy(std::vector<std::string> api_keys, std::vector<std::s
     : api_keys_(std::move(api_keys)),
       cors_origins_(std::move(cors_origins)),
       any_origin_(std::find(cors_origins_.begin(), cors_origins_.end(), "*") !=
-                  cors_origins_.end()) {}
+                  cors_origins_.end()) {
+  std::sort(api_keys_.begin(), api_keys_.end());
+  api_keys_.erase(std::unique(api_keys_.begin(), api_keys_.end()), api_keys_.end());
+  for (size_t i = 0; i < api_keys_.size(); ++i) tenants_.push_back(NewTenant());
+}
 
 std::optional<ApiError> AccessPolicy::CheckKey(const HttpRequest& request) const {
   if (api_keys_.empty()) return std::nullopt;
@@ -75,12 +96,27 @@ std::optional<ApiError> AccessPolicy::CheckKey(const HttpRequest& request) const
   if (!StartsWithIgnoringCase(header, kScheme)) {
     return KeyError("No API key was given: send it as 'Authorization: Bearer KEY'.");
   }
+  if (FindKey(request)) return std::nullopt;
+  return KeyError("The API key is wrong.");
+}
+
+std::optional<size_t> AccessPolicy::FindKey(const HttpRequest& request) const {
+  const std::string_view header = request.Header("Authorization");
+  if (!StartsWithIgnoringCase(header, kScheme)) return std::nullopt;
   std::string_view guess = header.substr(kScheme.size());
   guess.remove_prefix(std::min(guess.find_first_not_of(' '), guess.size()));
-  bool known = false;
-  for (const std::string& key : api_keys_) known |= EqualInConstantTime(key, guess);
-  if (known) return std::nullopt;
-  return KeyError("The API key is wrong.");
+  std::optional<size_t> found;
+  for (size_t i = 0; i < api_keys_.size(); ++i) {
+    if (EqualInConstantTime(api_keys_[i], guess)) found = i;
+  }
+  return found;
+}
+
+std::string AccessPolicy::TenantOf(const HttpRequest& request) const {
+  if (api_keys_.empty()) return {};
+  const std::optional<size_t> key = FindKey(request);
+  TANDEM_CHECK(key.has_value());
+  return tenants_[*key];
 }
 
 std::vector<HttpHeader> AccessPolicy::CorsHeaders(const HttpRequest& request) const {
@@ -91,7 +127,7 @@ std::vector<HttpHeader> AccessPolicy::CorsHeaders(const HttpRequest& request) co
   const std::string_view origin = request.Header("Origin");
   if (std::find(cors_origins_.begin(), cors_origins_.end(), origin) != cors_origins_.end()) {
     headers.push_back({"Access-Control-Allow-Origin", std::string(origin)});
-    headers.push_back({"Access-Control-Expose-Headers", "retry-after, retry-after-ms"});
+    headers.push_back({"Access-Control-Expose-Headers", std::string(kExposedHeaders)});
   }
   return headers;
 }
@@ -99,7 +135,7 @@ std::vector<HttpHeader> AccessPolicy::CorsHeaders(const HttpRequest& request) co
 std::vector<HttpHeader> AccessPolicy::CorsHeaders() const {
   if (!any_origin_) return {};
   return {{"Access-Control-Allow-Origin", "*"},
-          {"Access-Control-Expose-Headers", "retry-after, retry-after-ms"}};
+          {"Access-Control-Expose-Headers", std::string(kExposedHeaders)}};
 }
 
 bool AccessPolicy::IsPreflight(const HttpRequest& request) const {

@@ -24,6 +24,9 @@ class AccessPolicy {
   // 401 unless the request has a key, where one is needed.
   std::optional<ApiError> CheckKey(const HttpRequest& request) const;
   bool needs_key() const { return !api_keys_.empty(); }
+  // Tells requests with different keys apart; drawn anew by every process, so that it says nothing
+  // of the key. Empty where no key is needed. Requires that CheckKey passed.
+  std::string TenantOf(const HttpRequest& request) const;
 
   // The headers that let the page which sent the request read the answer; none for others.
   std::vector<HttpHeader> CorsHeaders(const HttpRequest& request) const;
@@ -36,7 +39,11 @@ class AccessPolicy {
  private:
   AccessPolicy(std::vector<std::string> api_keys, std::vector<std::string> cors_origins);
 
-  std::vector<std::string> api_keys_;
+  // Which of the keys the request has.
+  std::optional<size_t> FindKey(const HttpRequest& request) const;
+
+  std::vector<std::string> api_keys_;  // each once
+  std::vector<std::string> tenants_;   // of each key
   std::vector<std::string> cors_origins_;
   bool any_origin_ = false;
 };

@@ -59,6 +59,25 @@ TEST_F(AccessTest, EverythingButHealthNeedsAKey) {
   EXPECT_EQ(engine_->WaitFor(2).prompt.empty(), false);
 }
 
+TEST_F(AccessTest, KeysShareNoCache) {
+  ServerConfig config;
+  config.api_keys = {"first-key", "second", "first-key"};
+  Start({.reply = "x"}, config);
+  auto salt = [&, n = size_t{0}](std::string_view key, std::string_view more) mutable {
+    const std::string header = "Authorization: Bearer " + std::string(key) + "\r\n";
+    EXPECT_EQ(Send("POST", "/v1/chat/completions", header, ChatBody(more)).status, 200);
+    return engine_->WaitFor(++n).cache_salt;
+  };
+  const std::string first = salt("first-key", "");
+  const std::string second = salt("second", "");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(first.size(), second.size());
+  EXPECT_EQ(salt("first-key", ""), first);
+  EXPECT_EQ(salt("first-key", R"("cache_salt": "s")"), first + "s");
+  EXPECT_EQ(salt("second", R"("cache_salt": "s")"), second + "s");
+  EXPECT_EQ(first.find("first-key"), std::string::npos) << "the engine's logs have the salt";
+}
+
 TEST_F(AccessTest, WithoutKeysAnyAuthorizationPasses) {
   Start();
   EXPECT_EQ(Send("GET", "/v1/models", "Authorization: Bearer none\r\n").status, 200);
@@ -85,6 +104,8 @@ TEST_F(AccessTest, PagesOfAllowedOriginsMayRead) {
   EXPECT_EQ(stream.status, 200);
   EXPECT_EQ(LoopbackClient::Header(stream, "Access-Control-Allow-Origin"), "https://a.example");
   EXPECT_EQ(LoopbackClient::Header(stream, "Vary"), "Origin");
+  EXPECT_EQ(LoopbackClient::Header(stream, "Access-Control-Expose-Headers"),
+            "retry-after, retry-after-ms, x-should-retry, x-retry-elsewhere");
   const HttpResponse preflight =
       Send("OPTIONS", "/v1/chat/completions",
            "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n"

@@ -1,5 +1,6 @@
 #include "server/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -23,8 +24,9 @@ ApiError SlowReaderError(const Status& status) {
 }  // namespace
 
 void Answer::Run(std::shared_ptr<ServerState> state, WorkerPool& workers, AnswerPlanner planner,
-                 std::string body, std::shared_ptr<HttpExchange> exchange) {
-  auto self = std::make_shared<Answer>(std::move(state), planner, std::move(body), exchange);
+                 RequestContext context, std::string body, std::shared_ptr<HttpExchange> exchange) {
+  auto self = std::make_shared<Answer>(std::move(state), planner, std::move(context),
+                                       std::move(body), exchange);
   exchange->OnAbort([self] { self->OnAbort(); });
   const bool queued = workers.Submit([self] {
     self->Prepare();
@@ -33,12 +35,12 @@ void Answer::Run(std::shared_ptr<ServerState> state, WorkerPool& workers, Answer
   if (!queued) self->Fail(ToApiError(ResourceExhaustedError("too many requests wait: try again")));
 }
 
-Answer::Answer(std::shared_ptr<ServerState> state, AnswerPlanner planner, std::string body,
-               std::shared_ptr<HttpExchange> exchange)
+Answer::Answer(std::shared_ptr<ServerState> state, AnswerPlanner planner, RequestContext context,
+               std::string body, std::shared_ptr<HttpExchange> exchange)
     : state_(std::move(state)),
       planner_(planner),
       exchange_(std::move(exchange)),
-      arrival_(state_->clock.Now()),
+      context_(std::move(context)),
       body_(std::move(body)) {}
 
 Answer::~Answer() {
@@ -49,7 +51,7 @@ Answer::~Answer() {
 
 void Answer::Prepare() {
   if (aborted_.load()) return;
-  ApiResult<AnswerPlan> plan = planner_(*state_, body_, arrival_);
+  ApiResult<AnswerPlan> plan = planner_(*state_, body_, context_);
   std::string().swap(body_);
   if (plan.ok()) {
     plan_ = std::move(plan.value());
@@ -93,47 +95,76 @@ void Answer::OnAbort() {
 
 void Answer::OnText(size_t index, const TextOutput& output) {
   if (ended_) return;
+  if (output.refusal) return Fail(DeadlineUnmeetable(*output.refusal));
   if (output.finish == FinishReason::kFailed) return Fail(ToApiError(output.status));
   if (output.finish == FinishReason::kCancelled) {
     return Fail(ToApiError(CancelledError("the request was cancelled by the server")));
   }
   Choice& choice = choices_[index];
   Observe(choice, output);
-  if (plan_.count_output) choice.completion_tokens = output.usage.completion_tokens;
+  choice.usage = output.usage;
   std::string events = plan_.body->Append(index, output, UsageSoFar());
   if (output.finish) {
     choice.finished = true;
     --unfinished_;
-    state_->metrics.ObserveEnd(ToAnswerEnd(*output.finish), state_->clock.Now() - arrival_);
+    state_->metrics.ObserveEnd(ToAnswerEnd(*output.finish), state_->clock.Now() - context_.arrival);
   }
   if (plan_.stream) return Send(std::move(events));
   if (unfinished_ > 0) return;
   HttpResponse response;
-  response.body = plan_.body->Whole(UsageSoFar());
+  response.body = plan_.body->Whole(UsageAtEnd());
   exchange_->Respond(std::move(response));
   ended_ = true;
 }
 
 void Answer::Observe(Choice& choice, const TextOutput& output) {
+  const TimeNs now = state_->clock.Now();
   if (output.finish) {
-    state_->metrics.ObserveTimes(output.times, output.usage.prompt_tokens,
+    choice.times = output.times;
+    choice.recomputed_tokens = output.recomputed_tokens;
+    // The engine goes on behind a stop string until it is told.
+    if (choice.times.finished == 0) choice.times.finished = now;
+    state_->metrics.ObserveTimes(choice.times, output.usage.prompt_tokens,
                                  output.usage.completion_tokens);
   }
   if (output.new_tokens == 0) return;
-  const TimeNs now = state_->clock.Now();
   if (choice.last_token) {
     state_->metrics.ObserveInterToken(now - *choice.last_token);
   } else {
-    state_->metrics.ObserveFirstToken(now - arrival_);
+    state_->metrics.ObserveFirstToken(now - context_.arrival);
   }
   choice.last_token = now;
 }
 
+// The samples of a prompt share its tokens: what the first has found in the cache stands for all.
 Usage Answer::UsageSoFar() const {
   Usage usage;
   usage.prompt_tokens = plan_.prompt_tokens;
-  for (const Choice& choice : choices_) usage.completion_tokens += choice.completion_tokens;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Usage& one = choices_[i].usage;
+    if (i % plan_.samples == 0) usage.cached_tokens += one.cached_tokens;
+    if (!plan_.count_output) continue;
+    usage.completion_tokens += one.completion_tokens;
+    usage.reasoning_tokens += one.reasoning_tokens;
+  }
   return usage;
+}
+
+FinalUsage Answer::UsageAtEnd() const {
+  FinalUsage final_usage{UsageSoFar(), {}};
+  RequestTimes all = choices_.front().times;
+  RequestTiming& timing = final_usage.timing;
+  for (const Choice& choice : choices_) {
+    all.arrival = std::min(all.arrival, choice.times.arrival);
+    all.admitted = std::min(all.admitted, choice.times.admitted);
+    all.first_token = std::min(all.first_token, choice.times.first_token);
+    all.finished = std::max(all.finished, choice.times.finished);
+    timing.recomputed_tokens += choice.recomputed_tokens;
+  }
+  timing.queue = std::max<TimeNs>(0, all.admitted - all.arrival);
+  timing.prefill = std::max<TimeNs>(0, all.first_token - all.admitted);
+  timing.decode = std::max<TimeNs>(0, all.finished - all.first_token);
+  return final_usage;
 }
 
 void Answer::Send(std::string events) {
@@ -145,7 +176,7 @@ void Answer::Send(std::string events) {
     exchange_->StartStream(std::move(head));
   }
   if (unfinished_ == 0) {
-    if (plan_.usage_at_end) events += plan_.body->UsageEvent(UsageSoFar());
+    if (plan_.usage_at_end) events += plan_.body->UsageEvent(UsageAtEnd());
     events += kDoneEvent;
     exchange_->Finish(events);
     ended_ = true;
@@ -180,7 +211,7 @@ void Answer::CancelAll() {
 
 void Answer::End(AnswerEnd how) {
   ended_ = true;
-  const TimeNs age = state_->clock.Now() - arrival_;
+  const TimeNs age = state_->clock.Now() - context_.arrival;
   // Before the engine has anything, the request counts as one.
   const size_t count = choices_.empty() ? 1 : unfinished_;
   for (size_t i = 0; i < count; ++i) state_->metrics.ObserveEnd(how, age);

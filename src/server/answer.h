@@ -23,20 +23,24 @@
 
 namespace tandem {
 
+struct FinalUsage;
+
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
   // Takes over `exchange`. Returns at once; `workers` does what takes long.
   static void Run(std::shared_ptr<ServerState> state, WorkerPool& workers, AnswerPlanner planner,
-                  std::string body, std::shared_ptr<HttpExchange> exchange);
+                  RequestContext context, std::string body, std::shared_ptr<HttpExchange> exchange);
 
-  Answer(std::shared_ptr<ServerState> state, AnswerPlanner planner, std::string body,
-         std::shared_ptr<HttpExchange> exchange);
+  Answer(std::shared_ptr<ServerState> state, AnswerPlanner planner, RequestContext context,
+         std::string body, std::shared_ptr<HttpExchange> exchange);
   ~Answer();
 
  private:
   struct Choice {
     std::shared_ptr<TextGeneration> generation;
-    int32_t completion_tokens = 0;
+    Usage usage;
+    RequestTimes times;
+    int32_t recomputed_tokens = 0;
     bool finished = false;
     std::optional<TimeNs> last_token;  // when it was delivered
   };
@@ -48,6 +52,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void OnText(size_t index, const TextOutput& output);
   void Observe(Choice& choice, const TextOutput& output);
   Usage UsageSoFar() const;
+  FinalUsage UsageAtEnd() const;
   void Send(std::string events);
   // Ends with an error: a response, or the last event of a stream that has begun.
   void Fail(const ApiError& error);
@@ -58,7 +63,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   const std::shared_ptr<ServerState> state_;
   const AnswerPlanner planner_;
   const std::shared_ptr<HttpExchange> exchange_;
-  const TimeNs arrival_;
+  const RequestContext context_;
   std::atomic<bool> aborted_{false};
 
   // Written by Prepare, read by Launch and after.

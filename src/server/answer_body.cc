@@ -12,7 +12,20 @@ namespace {
 Json UsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+Json FinalUsageJson(const FinalUsage& final_usage) {
+  Json usage = UsageJson(final_usage.usage);
+  const RequestTiming& timing = final_usage.timing;
+  usage["timing"] = {{"queue_ms", Milliseconds(timing.queue)},
+                     {"prefill_ms", Milliseconds(timing.prefill)},
+                     {"decode_ms", Milliseconds(timing.decode)},
+                     {"cached_tokens", final_usage.usage.cached_tokens},
+                     {"recomputed_tokens", timing.recomputed_tokens}};
+  return usage;
 }
 
 Json IdentityJson(const AnswerIdentity& identity) {
@@ -42,11 +55,11 @@ AnswerFrame::AnswerFrame(const AnswerIdentity& identity, std::string_view object
   chunk_head_ += R"("choices":)";
 }
 
-std::string AnswerFrame::Whole(Json choices, const Usage& usage, const Json& more) const {
+std::string AnswerFrame::Whole(Json choices, const FinalUsage& usage, const Json& more) const {
   Json answer = identity_;
   answer["object"] = object_;
   answer["choices"] = std::move(choices);
-  answer["usage"] = UsageJson(usage);
+  answer["usage"] = FinalUsageJson(usage);
   answer.update(more);
   return DumpJson(answer);
 }
@@ -63,8 +76,8 @@ std::string AnswerFrame::Chunk(const Json& choice, const Usage& so_far, const Js
   return event + "}\n\n";
 }
 
-std::string AnswerFrame::UsageChunk(const Usage& usage) const {
-  return fmt::format("data: {}[],\"usage\":{}}}\n\n", chunk_head_, DumpJson(UsageJson(usage)));
+std::string AnswerFrame::UsageChunk(const FinalUsage& usage) const {
+  return fmt::format("data: {}[],\"usage\":{}}}\n\n", chunk_head_, DumpJson(FinalUsageJson(usage)));
 }
 
 }  // namespace tandem

@@ -33,16 +33,30 @@ inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 // "stop" or "length"; requires one of those two reasons.
 std::string_view OpenAiFinishReason(FinishReason reason);
 
+// Where the time of a request went, all its choices taken together.
+struct RequestTiming {
+  TimeNs queue = 0;    // from its arrival to the first choice's leaving the queue
+  TimeNs prefill = 0;  // from there to the first token
+  TimeNs decode = 0;   // from there to the last choice's end
+  int32_t recomputed_tokens = 0;
+};
+
+// What an answer has used, once it is complete.
+struct FinalUsage {
+  Usage usage;
+  RequestTiming timing;
+};
+
 class AnswerFrame {
  public:
   AnswerFrame(const AnswerIdentity& identity, std::string_view object,
               std::string_view chunk_object, UsageMode usage_mode);
 
-  std::string Whole(Json choices, const Usage& usage, const Json& more) const;
+  std::string Whole(Json choices, const FinalUsage& usage, const Json& more) const;
   // One event with one choice, and more members of the object (empty: none).
   std::string Chunk(const Json& choice, const Usage& so_far, const Json& more) const;
   // The chunk without choices.
-  std::string UsageChunk(const Usage& usage) const;
+  std::string UsageChunk(const FinalUsage& usage) const;
 
  private:
   const Json identity_;
@@ -59,9 +73,9 @@ class AnswerBody {
   // choices. Returns a stream's events, which may be none; nothing for a whole answer.
   virtual std::string Append(size_t choice, const TextOutput& output, const Usage& so_far) = 0;
   // Of a stream with usage at its end.
-  virtual std::string UsageEvent(const Usage& usage) const = 0;
+  virtual std::string UsageEvent(const FinalUsage& usage) const = 0;
   // The whole answer, once each choice has had its last output.
-  virtual std::string Whole(const Usage& usage) = 0;
+  virtual std::string Whole(const FinalUsage& usage) = 0;
 };
 
 }  // namespace tandem

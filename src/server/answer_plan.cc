@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -15,6 +16,13 @@ namespace {
 
 ApiError ContextError(std::string_view param, std::string message) {
   return FieldError("context_length_exceeded", std::string(param), std::move(message));
+}
+
+// What the body says before what the header says. Never 0 for what is above it.
+std::optional<TimeNs> DurationOf(std::optional<double> field_ms, std::optional<double> header_ms) {
+  const std::optional<double> ms = field_ms ? field_ms : header_ms;
+  if (!ms) return std::nullopt;
+  return static_cast<TimeNs>(std::ceil(*ms * static_cast<double>(kNsPerMs)));
 }
 
 }  // namespace
@@ -92,9 +100,15 @@ std::optional<ApiError> CheckTextLength(const ServerState& state, size_t bytes,
                          param == "messages" ? "them" : "it"));
 }
 
-Request BuildRequest(ServerState& state, const GenerationFields& fields, TimeNs arrival) {
+Request BuildRequest(ServerState& state, const GenerationFields& fields,
+                     const RequestContext& context) {
   Request request;
-  request.arrival = arrival;
+  request.arrival = context.arrival;
+  request.deadline = DurationOf(fields.deadline_ms, context.deadline_ms);
+  request.ttft_target = DurationOf(fields.ttft_target_ms, context.ttft_target_ms);
+  request.cache_salt = fields.cache_salt.value_or("");
+  // All tenants' names are equally long, so no salt can make one tenant's into another's.
+  if (!context.tenant.empty()) request.cache_salt = context.tenant + ":" + request.cache_salt;
   SamplingParams& sampling = request.sampling;
   sampling = state.model.default_sampling;
   const auto set = [](const auto& given, auto& value) {
@@ -130,6 +144,7 @@ TextOptions BuildTextOptions(const GenerationFields& fields) {
 }
 
 void AddSamples(const Request& request, const TextOptions& text, int32_t n, AnswerPlan& plan) {
+  plan.samples = static_cast<size_t>(n);
   for (int32_t i = 0; i < n; ++i) {
     TextGeneration::Options& choice = plan.choices.emplace_back();
     choice.request = request;

@@ -14,6 +14,7 @@
 #include "server/api_error.h"
 #include "server/generation.h"
 #include "server/generation_fields.h"
+#include "server/request_context.h"
 #include "server/server_state.h"
 
 namespace tandem {
@@ -28,6 +29,7 @@ struct AnswerPlan {
   ~AnswerPlan();
 
   std::vector<TextGeneration::Options> choices;  // one engine request each
+  size_t samples = 1;  // of each prompt: choice i is of prompt i / samples
   std::unique_ptr<AnswerBody> body;
   int32_t prompt_tokens = 0;  // billed: each prompt once, however many samples it has
   bool count_output = true;   // off: nothing that is generated counts
@@ -35,9 +37,9 @@ struct AnswerPlan {
   bool usage_at_end = false;  // of a stream
 };
 
-// From the bytes of a body to a plan or the error to answer with; `arrival` on the engine's clock.
+// From the bytes of a body to a plan or the error to answer with.
 using AnswerPlanner = ApiResult<AnswerPlan> (*)(ServerState& state, std::string_view body,
-                                                TimeNs arrival);
+                                                const RequestContext& context);
 
 // A new answer's; `model` is the name the request used.
 AnswerIdentity NewIdentity(ServerState& state, std::string_view id_prefix, std::string_view model);
@@ -58,7 +60,8 @@ std::optional<ApiError> CheckTextLength(const ServerState& state, size_t bytes,
                                         std::string_view param);
 
 // The engine's request without its prompt, limit and log probabilities.
-Request BuildRequest(ServerState& state, const GenerationFields& fields, TimeNs arrival);
+Request BuildRequest(ServerState& state, const GenerationFields& fields,
+                     const RequestContext& context);
 TextOptions BuildTextOptions(const GenerationFields& fields);
 // Appends fields.n samples of the same prompt.
 void AddSamples(const Request& request, const TextOptions& text, int32_t n, AnswerPlan& plan);

@@ -1,4 +1,5 @@
 // Choices, log probabilities, reasoning, tools and completions, as clients see them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -146,6 +147,149 @@ TEST_F(AnswerTest, ContinuousUsageIsInEveryChunk) {
   EXPECT_EQ(ReadStream(response).answer["usage"]["completion_tokens"], 3);
 }
 
+TEST_F(AnswerTest, UsageSaysWhatWasCachedAndWhereTheTimeWent) {
+  const auto annotate = [](const Request& request, RequestOutput& output) {
+    // The samples of a prompt find all of it but the first; each choice runs 2 ms later.
+    const auto sample = static_cast<int32_t>(request.sample_index);
+    output.cached_tokens = sample == 0 ? 1 : 2;
+    output.recomputed_tokens = 3;
+    output.times = {.arrival = 10 * kNsPerMs,
+                    .admitted = (11 + 2 * sample) * kNsPerMs,
+                    .first_token = (14 + 2 * sample) * kNsPerMs + 500,
+                    .finished = output.finish ? (20 + 2 * sample) * kNsPerMs : 0};
+  };
+  Start({.reply = "xy", .annotate = annotate});
+  const Json whole = Whole(Complete(R"("prompt": ["aaa", "bbb"], "n": 2)"));
+  EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 2) << "of the first samples";
+  EXPECT_EQ(whole["usage"]["timing"], (Json{{"queue_ms", 1.0},
+                                            {"prefill_ms", 3.001},
+                                            {"decode_ms", 8.0},
+                                            {"cached_tokens", 2},
+                                            {"recomputed_tokens", 12}}));
+  const std::string streamed = R"(, "stream": true, "stream_options": {"include_usage": true})";
+  EXPECT_EQ(ReadStream(Complete(R"("prompt": ["aaa", "bbb"], "n": 2)" + streamed)).answer["usage"],
+            whole["usage"]);
+  const Json chat = Whole(Chat(ChatBody(R"("n": 2)")));
+  EXPECT_EQ(chat["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+  EXPECT_EQ(chat["usage"]["timing"]["recomputed_tokens"], 6);
+  EXPECT_EQ(ReadStream(Chat(ChatBody(R"("n": 2)" + streamed))).answer["usage"], chat["usage"]);
+}
+
+TEST_F(AnswerTest, AStopStringEndsTheTimeToo) {
+  clock_.Advance(9 * kNsPerMs);
+  Start({.reply = "x STOP y", .annotate = [](const Request&, RequestOutput& output) {
+           output.times.first_token = 4 * kNsPerMs;
+         }});
+  EXPECT_EQ(Whole(Chat(ChatBody(R"("stop": "STOP")")))["usage"]["timing"]["decode_ms"], 5.0);
+}
+
+TEST_F(AnswerTest, ReasoningIsCounted) {
+  model_ = MakeModel();
+  model_.answer_format = {ToolFormat::kNone, true, "<|im_start|>", "<|im_end|>"};
+  model_.stop_tokens = {};
+  Start({.reply_to = [](const Request&) {
+    std::vector<TokenId> tokens = Reply("\n", {256, 'h', 'm', 257});
+    for (const TokenId token : Reply("Yes.")) tokens.push_back(token);
+    return tokens;
+  }});
+  const Json chat = Whole(Chat(ChatBody(R"("n": 2)")));
+  EXPECT_EQ(chat["choices"][0]["message"]["reasoning_content"], "hm");
+  EXPECT_EQ(chat["usage"]["completion_tokens"], 18);
+  EXPECT_EQ(chat["usage"]["completion_tokens_details"]["reasoning_tokens"], 8);
+  const Json text = Whole(Complete(R"("prompt": "a")"));
+  EXPECT_EQ(text["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+}
+
+// ---- Deadlines and tenants
+
+TEST_F(AnswerTest, DeadlinesAreFieldsOrHeaders) {
+  Start({.reply = "x"});
+  const auto send = [&](std::string_view headers, std::string_view more) {
+    LoopbackClient client(server_->port());
+    std::string text = LoopbackClient::Request("POST", "/v1/chat/completions", ChatBody(more));
+    text.insert(text.find("\r\n") + 2, headers);
+    client.Send(text);
+    return client.Read();
+  };
+  constexpr std::string_view kHeaders = "X-Deadline-Ms: 2000\r\nx-ttft-target-ms: 0.5\r\n";
+  ASSERT_EQ(send("", R"("deadline_ms": 1500.5, "ttft_target_ms": 1e-9)").status, 200);
+  EXPECT_EQ(engine_->WaitFor(1).deadline, 1'500'500'000);
+  EXPECT_EQ(engine_->WaitFor(1).ttft_target, 1) << "not 0";
+  ASSERT_EQ(send(kHeaders, "").status, 200);
+  EXPECT_EQ(engine_->WaitFor(2).deadline, 2000 * kNsPerMs);
+  EXPECT_EQ(engine_->WaitFor(2).ttft_target, kNsPerMs / 2);
+  ASSERT_EQ(send(kHeaders, R"("deadline_ms": 7, "ttft_target_ms": null)").status, 200);
+  EXPECT_EQ(engine_->WaitFor(3).deadline, 7 * kNsPerMs) << "the body wins";
+  EXPECT_EQ(engine_->WaitFor(3).ttft_target, kNsPerMs / 2);
+  ASSERT_EQ(send("", "").status, 200);
+  EXPECT_FALSE(engine_->WaitFor(4).deadline);
+  for (const char* value : {"soon", "0", "-1", "nan", "inf", "1e10", "1 2", "1e999"}) {
+    const HttpResponse bad = send(fmt::format("x-deadline-ms: {}\r\n", value), "");
+    EXPECT_EQ(bad.status, 400) << value;
+    EXPECT_EQ(Json::parse(bad.body)["error"]["param"], "x-deadline-ms");
+  }
+  for (const char* value : {"0", "-1", "1e10", "\"1\"", "true"}) {
+    const HttpResponse bad = send("", fmt::format("\"ttft_target_ms\": {}", value));
+    EXPECT_EQ(Json::parse(bad.body)["error"]["param"], "ttft_target_ms") << value;
+  }
+}
+
+TEST_F(AnswerTest, ARefusedChoiceRefusesTheRequestWithTheNumbers) {
+  Start();
+  for (const bool stream : {false, true}) {
+    LoopbackClient client(server_->port());
+    client.Post("/v1/chat/completions",
+                ChatBody(stream ? R"("n": 3, "deadline_ms": 1000, "stream": true)"
+                                : R"("n": 3, "deadline_ms": 1000)"));
+    const RequestId last = engine_->WaitFor(stream ? 6 : 3).id;
+    engine_->RefuseLate(last, {.predicted = 5'200'250'000, .allowed = 1000 * kNsPerMs});
+    const HttpResponse response = client.Read();
+    EXPECT_EQ(response.status, 429);
+    EXPECT_EQ(LoopbackClient::Header(response, "x-should-retry"), "false");
+    EXPECT_EQ(LoopbackClient::Header(response, "x-retry-elsewhere"), "true");
+    EXPECT_EQ(LoopbackClient::Header(response, "retry-after-ms"), "");
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_EQ(error["code"], "deadline_unmeetable");
+    EXPECT_EQ(error["type"], "rate_limit_error");
+    EXPECT_EQ(error["param"], "deadline_ms");
+    EXPECT_EQ(error["predicted_ms"], 5200.25);
+    EXPECT_EQ(error["allowed_ms"], 1000.0);
+    EXPECT_THAT(error["message"].get<std::string>(),
+                testing::AllOf(HasSubstr("5200.25 ms"), HasSubstr("1000 ms")));
+    EXPECT_TRUE(Eventually([&] { return engine_->active() == 0; }));
+  }
+  EXPECT_EQ(engine_->cancelled(), 4) << "the other choices";
+}
+
+TEST_F(AnswerTest, ARefusalForTheSakeOfOthersSaysSo) {
+  Start();
+  LoopbackClient client(server_->port());
+  client.Post("/v1/chat/completions", ChatBody(R"("ttft_target_ms": 100)"));
+  engine_->RefuseLate(engine_->WaitFor(1).id,
+                      {.first_token = true, .predicted = 50 * kNsPerMs, .allowed = 100 * kNsPerMs});
+  const Json error = Json::parse(client.Read().body)["error"];
+  EXPECT_EQ(error["param"], "ttft_target_ms");
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("accepted before"));
+}
+
+TEST_F(AnswerTest, SaltsReachTheEngine) {
+  Start({.reply = "x"});
+  Whole(Chat(ChatBody()));
+  Whole(Chat(ChatBody(R"("cache_salt": "s")")));
+  Whole(Complete(R"("prompt": "a", "prompt_cache_key": "s")"));
+  Whole(Chat(ChatBody(R"("prompt_cache_key": "s", "cache_salt": "s")")));
+  EXPECT_EQ(engine_->WaitFor(1).cache_salt, "");
+  for (const size_t n : {2, 3, 4}) EXPECT_EQ(engine_->WaitFor(n).cache_salt, "s");
+  const auto param = [&](std::string_view more) {
+    return Json::parse(Chat(ChatBody(more)).body)["error"]["param"];
+  };
+  EXPECT_EQ(param(R"("prompt_cache_key": "s", "cache_salt": "t")"), "cache_salt");
+  EXPECT_EQ(param(R"("cache_salt": 1)"), "cache_salt");
+  EXPECT_EQ(param(fmt::format(R"("cache_salt": "{}")", std::string(257, 'a'))), "cache_salt");
+  EXPECT_EQ(Chat(ChatBody(fmt::format(R"("cache_salt": "{}")", std::string(256, 'a')))).status,
+            200);
+}
+
 TEST_F(AnswerTest, OneFailedChoiceEndsAll) {
   Start();
   LoopbackClient client(server_->port());
@@ -280,8 +424,9 @@ TEST_F(AnswerTest, CompletionsOfSeveralPrompts) {
   std::string texts;
   for (const Json& choice : answer["choices"]) texts += choice["text"].get<std::string>();
   EXPECT_EQ(texts, "<10><11><20><21>");
-  EXPECT_EQ(answer["usage"],
-            (Json{{"prompt_tokens", 3}, {"completion_tokens", 16}, {"total_tokens", 19}}));
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 16);
+  EXPECT_EQ(answer["usage"]["total_tokens"], 19);
   EXPECT_EQ(engine_->WaitFor(1).max_output_tokens, 16);
   const JoinedStream streamed = ReadStream(Complete(
       R"("prompt": ["a", "bc"], "n": 2, "stream": true, "stream_options": {"include_usage": true})"));
@@ -404,6 +549,10 @@ TEST_F(AnswerTest, EveryCutOfEveryKindOfAnswerGivesTheSame) {
   std::vector<Json> first;
   for (uint32_t round = 0; round < 12; ++round) {
     FakeEngine::Options options{.reply_to = reply_to};
+    options.annotate = [](const Request& request, RequestOutput& output) {
+      output.cached_tokens = static_cast<int32_t>(request.prompt.size()) - 1;
+      output.times.arrival = request.arrival;
+    };
     if (round > 0) options.cut_seed = round;
     Start(std::move(options));
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -418,6 +567,8 @@ TEST_F(AnswerTest, EveryCutOfEveryKindOfAnswerGivesTheSame) {
         for (const char* own : {"id", "created", "object", "model", "system_fingerprint"}) {
           answer->erase(own);
         }
+        // Each is a request of its own.
+        EXPECT_EQ((*answer)["usage"].erase("timing"), 1u);
         for (Json& choice : (*answer)["choices"]) {
           if (!choice.contains("message") || !choice["message"].contains("tool_calls")) continue;
           for (Json& made : choice["message"]["tool_calls"]) made.erase("id");

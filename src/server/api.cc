@@ -11,6 +11,7 @@
 #include "server/completion_endpoint.h"
 #include "server/json_body.h"
 #include "server/openapi.h"
+#include "server/request_context.h"
 #include "server/tokenize_endpoint.h"
 
 namespace tandem {
@@ -139,7 +140,7 @@ void Api::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   if (std::optional<HttpResponse> response = AnswerNow(request, route)) {
     return exchange->Respond(std::move(*response));
   }
-  Post(route->path, std::move(request.body), std::move(exchange));
+  Post(route->path, std::move(request), std::move(exchange));
 }
 
 std::optional<HttpResponse> Api::AnswerNow(const HttpRequest& request, const ApiRoute* route) {
@@ -175,15 +176,15 @@ std::optional<HttpResponse> Api::AnswerNow(const HttpRequest& request, const Api
   return std::nullopt;
 }
 
-void Api::Post(std::string_view path, std::string body, std::shared_ptr<HttpExchange> exchange) {
-  if (path == "/v1/chat/completions") {
-    return Answer::Run(state_, workers_, PlanChat, std::move(body), std::move(exchange));
+void Api::Post(std::string_view path, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  if (path == "/tokenize" || path == "/detokenize") {
+    return RunOnWorker(state_, workers_, path == "/tokenize" ? Tokenize : Detokenize,
+                       std::move(request.body), std::move(exchange));
   }
-  if (path == "/v1/completions") {
-    return Answer::Run(state_, workers_, PlanCompletion, std::move(body), std::move(exchange));
-  }
-  RunOnWorker(state_, workers_, path == "/tokenize" ? Tokenize : Detokenize, std::move(body),
-              std::move(exchange));
+  ApiResult<RequestContext> context = ReadContext(request, access_, state_->clock.Now());
+  if (!context.ok()) return exchange->Respond(state_->Fail(context.error()));
+  Answer::Run(state_, workers_, path == "/v1/completions" ? PlanCompletion : PlanChat,
+              std::move(context.value()), std::move(request.body), std::move(exchange));
 }
 
 HttpResponse Api::ErrorResponse(int status, std::string_view message) {

@@ -41,7 +41,7 @@ class Api final : public HttpHandler {
  private:
   // What is answered at once; none for a POST that passed all checks.
   std::optional<HttpResponse> AnswerNow(const HttpRequest& request, const ApiRoute* route);
-  void Post(std::string_view path, std::string body, std::shared_ptr<HttpExchange> exchange);
+  void Post(std::string_view path, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   HttpResponse Get(std::string_view route, std::string_view rest);
   HttpResponse Models() const;
   HttpResponse Model(std::string_view encoded_id);

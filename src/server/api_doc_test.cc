@@ -138,6 +138,8 @@ TEST(ApiDocument, LimitsAreThoseOfTheCode) {
   EXPECT_EQ(kMaxLogitBias, 1024);
   EXPECT_EQ(kMaxTopLogprobs, 20);
   EXPECT_EQ(kSamplesMax, 128);
+  EXPECT_EQ(kCacheSaltCharsMax, 256);
+  EXPECT_EQ(kDeadlineMsMax, 1e9);
   EXPECT_EQ(kChoicesMax, 256);
   EXPECT_EQ(kToolsMax, 128u);
   EXPECT_EQ(kCompletionTokensDefault, 16);

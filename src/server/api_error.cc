@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/json_body.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::string_view kInvalidRequest = "invalid_request_error";
 constexpr std::string_view kServerError = "server_error";
+constexpr std::string_view kRateLimit = "rate_limit_error";
 // Queues drain in steps of milliseconds to seconds; a second spreads the retries without idling the
 // server.
 constexpr int64_t kQueueRetryMs = 1000;
@@ -20,7 +23,7 @@ constexpr StatusMapping kStatusMappings[] = {
     {StatusCode::kNotFound, 404, kInvalidRequest, "not_found", 0},
     {StatusCode::kFailedPrecondition, 400, kInvalidRequest, "failed_precondition", 0},
     {StatusCode::kOutOfRange, 400, kInvalidRequest, "context_length_exceeded", 0},
-    {StatusCode::kResourceExhausted, 429, "rate_limit_error", "queue_full", kQueueRetryMs},
+    {StatusCode::kResourceExhausted, 429, kRateLimit, "queue_full", kQueueRetryMs},
     {StatusCode::kUnimplemented, 400, kInvalidRequest, "unsupported_value", 0},
     {StatusCode::kDataLoss, 500, kServerError, "engine_fault", 0},
     {StatusCode::kUnavailable, 503, kServerError, "shutting_down", kRestartRetryMs},
@@ -36,15 +39,19 @@ constexpr HttpErrorMapping kHttpErrorMappings[] = {
     {500, kServerError, "internal_error"},        {503, kServerError, "unavailable"},
 };
 
-nlohmann::ordered_json ErrorBody(const ApiError& error) {
+Json ErrorBody(const ApiError& error) {
   const auto or_null = [](const std::string& text) {
-    return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+    return text.empty() ? Json(nullptr) : Json(text);
   };
-  return {{"error",
-           {{"message", error.message},
-            {"type", error.type},
-            {"param", or_null(error.param.value_or(""))},
-            {"code", or_null(error.code)}}}};
+  Json body = {{"message", error.message},
+               {"type", error.type},
+               {"param", or_null(error.param.value_or(""))},
+               {"code", or_null(error.code)}};
+  if (error.refusal) {
+    body["predicted_ms"] = Milliseconds(error.refusal->predicted);
+    body["allowed_ms"] = Milliseconds(error.refusal->allowed);
+  }
+  return {{"error", std::move(body)}};
 }
 
 }  // namespace
@@ -90,6 +97,22 @@ ApiError FieldError(std::string code, std::string param, std::string message) {
   return error;
 }
 
+ApiError DeadlineUnmeetable(const DeadlineRefusal& refusal) {
+  const bool late = refusal.predicted > refusal.allowed;
+  ApiError error = FieldError(
+      "deadline_unmeetable", refusal.first_token ? "ttft_target_ms" : "deadline_ms",
+      fmt::format(
+          "The {} is predicted after {} ms, and {} ms are allowed{}. Ask another server, or "
+          "allow more time.",
+          refusal.first_token ? "first token" : "answer", Milliseconds(refusal.predicted),
+          Milliseconds(refusal.allowed),
+          late ? "" : ", but it would make answers late that were accepted before"));
+  error.http_status = 429;
+  error.type = kRateLimit;
+  error.refusal = refusal;
+  return error;
+}
+
 ApiError ModelNotFound(std::string_view model) {
   // Long enough for any path-like name, short enough for a log line.
   constexpr size_t kShownBytesMax = 256;
@@ -101,9 +124,7 @@ ApiError ModelNotFound(std::string_view model) {
   return error;
 }
 
-std::string ToJson(const ApiError& error) {
-  return ErrorBody(error).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string ToJson(const ApiError& error) { return DumpJson(ErrorBody(error)); }
 
 HttpResponse ToResponse(const ApiError& error) {
   HttpResponse response;
@@ -114,6 +135,10 @@ HttpResponse ToResponse(const ApiError& error) {
     // Whole seconds, rounded up: zero would mean at once.
     response.headers.push_back(
         {"retry-after", std::to_string((*error.retry_after_ms + 999) / 1000)});
+  }
+  if (error.refusal) {
+    response.headers.push_back({"x-should-retry", "false"});
+    response.headers.push_back({"x-retry-elsewhere", "true"});
   }
   return response;
 }

@@ -12,11 +12,13 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "core/request.h"
 #include "server/http_message.h"
 
 namespace tandem {
 
-// {"error": {"message", "type", "param", "code"}} with an HTTP status.
+// {"error": {"message", "type", "param", "code"}} with an HTTP status; with a refusal also
+// "predicted_ms" and "allowed_ms".
 struct ApiError {
   int http_status = 400;
   std::string type = "invalid_request_error";
@@ -25,6 +27,8 @@ struct ApiError {
   std::string message;
   // Hints for well-behaved clients: when to try again.
   std::optional<int64_t> retry_after_ms;
+  // Of deadline_unmeetable: trying again here is in vain, elsewhere it may not be.
+  std::optional<DeadlineRefusal> refusal;
 };
 
 // One row per StatusCode; docs/formats/http-api.md shows the same table, and a test compares them.
@@ -51,6 +55,9 @@ ApiError HttpLayerError(int http_status, std::string_view message);
 
 // 400 with the given code about one field.
 ApiError FieldError(std::string code, std::string param, std::string message);
+
+// 429: the engine does not expect to answer in time.
+ApiError DeadlineUnmeetable(const DeadlineRefusal& refusal);
 
 ApiError ModelNotFound(std::string_view model);
 

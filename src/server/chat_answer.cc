@@ -48,7 +48,7 @@ std::string ChatAnswer::Append(size_t index, const TextOutput& output, const Usa
   return events;
 }
 
-std::string ChatAnswer::Whole(const Usage& usage) {
+std::string ChatAnswer::Whole(const FinalUsage& usage) {
   Json list = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];

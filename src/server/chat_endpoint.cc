@@ -42,14 +42,16 @@ std::optional<ApiError> SetVariables(ChatRequest& chat) {
   return std::nullopt;
 }
 
-// Without a blank at its end: models write it as one token with what follows.
 std::string ForcedBegin(const ServerState& state, const ChatRequest& chat) {
   const ToolFormat format = state.model.answer_format.tools;
-  std::string begin;
-  if (chat.tool_choice.kind == Kind::kRequired) begin = ForcedCallBegin(format, std::nullopt);
-  if (chat.tool_choice.kind == Kind::kNamed) begin = ForcedCallBegin(format, chat.tool_choice.name);
-  while (begin.ends_with(' ')) begin.pop_back();
-  return begin;
+  switch (chat.tool_choice.kind) {
+    case Kind::kRequired: return ForcedCallBegin(format, std::nullopt);
+    case Kind::kNamed: return ForcedCallBegin(format, chat.tool_choice.name);
+    case Kind::kDefault:
+    case Kind::kNone:
+    case Kind::kAuto: break;
+  }
+  return {};
 }
 
 ApiResult<EncodedPrompt> EncodeChat(const ServerState& state, const ChatRequest& chat,
@@ -90,9 +92,21 @@ std::vector<TokenId> Markers(const ServerState& state, const AnswerParser::Optio
   return tokens;
 }
 
+// None where the model does not think, or a tag is no single token.
+std::optional<ReasoningTokens> ThinkingOf(const ServerState& state,
+                                          const AnswerParser::Options& parser) {
+  if (!parser.reasoning || !parser.forced_begin.empty()) return std::nullopt;
+  const Tokenizer& tokenizer = *state.model.tokenizer;
+  const auto end = tokenizer.FindSpecial(parser.format.think_end);
+  if (!end) return std::nullopt;
+  return ReasoningTokens{tokenizer.FindSpecial(parser.format.think_begin), *end,
+                         EndsInThought(parser.prompt_end, parser.format)};
+}
+
 }  // namespace
 
-ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body, TimeNs arrival) {
+ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body,
+                               const RequestContext& context) {
   ApiResult<ChatRequest> parsed = ParseChatRequest(body);
   if (!parsed.ok()) return parsed.error();
   ChatRequest& chat = parsed.value();
@@ -127,12 +141,13 @@ ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body, TimeNs
   AnswerPlan plan;
   plan.stream = chat.stream;
   plan.usage_at_end = chat.include_usage;
-  Request request = BuildRequest(state, chat, arrival);
+  Request request = BuildRequest(state, chat, context);
   request.prompt = std::move(prompt.value().tokens);
   request.max_output_tokens = chat.max_tokens;
   if (chat.logprobs) request.sampling.top_logprobs = chat.top_logprobs;
   TextOptions text = BuildTextOptions(chat);
   text.shown_special = Markers(state, answer.parser);
+  text.reasoning = ThinkingOf(state, answer.parser);
   AddSamples(request, text, chat.n, plan);
   plan.body = std::make_unique<ChatAnswer>(state.model.tokenizer, std::move(answer));
   return plan;

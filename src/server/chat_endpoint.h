@@ -9,6 +9,7 @@
 
 namespace tandem {
 
-ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body, TimeNs arrival);
+ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body,
+                               const RequestContext& context);
 
 }  // namespace tandem

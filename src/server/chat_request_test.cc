@@ -413,14 +413,5 @@ TEST(ApiErrors, AreNestedAndCarryRetryHints) {
   EXPECT_EQ(HttpLayerError(599, "x").http_status, 500);
 }
 
-TEST(NearestName, FindsSlipsOnly) {
-  const std::string_view known[] = {"stop", "seed", "stream", "temperature"};
-  EXPECT_EQ(NearestName("sead", known), "seed");
-  EXPECT_EQ(NearestName("steam", known), "stream");
-  EXPECT_EQ(NearestName("temparatur", known), "temperature");
-  EXPECT_FALSE(NearestName("user", known));
-  EXPECT_FALSE(NearestName("", known));
-}
-
 }  // namespace
 }  // namespace tandem

@@ -37,7 +37,7 @@ std::string CompletionAnswer::Append(size_t index, const TextOutput& output, con
   return frame_.Chunk(ChoiceJson(index), so_far, Json::object());
 }
 
-std::string CompletionAnswer::Whole(const Usage& usage) {
+std::string CompletionAnswer::Whole(const FinalUsage& usage) {
   Json list = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) list.push_back(ChoiceJson(i));
   return frame_.Whole(std::move(list), usage, Json::object());

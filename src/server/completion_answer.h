@@ -39,8 +39,10 @@ class CompletionAnswer final : public AnswerBody {
   CompletionAnswer(std::shared_ptr<const Tokenizer> tokenizer, CompletionAnswerOptions options);
 
   std::string Append(size_t choice, const TextOutput& output, const Usage& so_far) override;
-  std::string UsageEvent(const Usage& usage) const override { return frame_.UsageChunk(usage); }
-  std::string Whole(const Usage& usage) override;
+  std::string UsageEvent(const FinalUsage& usage) const override {
+    return frame_.UsageChunk(usage);
+  }
+  std::string Whole(const FinalUsage& usage) override;
 
  private:
   struct Choice {

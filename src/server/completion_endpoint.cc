@@ -68,7 +68,8 @@ ApiResult<CompletionPrompt> EncodePrompt(const ServerState& state, const Complet
 
 }  // namespace
 
-ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body, TimeNs arrival) {
+ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body,
+                                     const RequestContext& context) {
   ApiResult<CompletionRequest> parsed = ParseCompletionRequest(body);
   if (!parsed.ok()) return parsed.error();
   const CompletionRequest& request = parsed.value();
@@ -90,16 +91,16 @@ ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body, 
   plan.stream = request.stream;
   plan.usage_at_end = request.include_usage;
   plan.count_output = !answer.discard_output;
-  Request base = BuildRequest(state, request, arrival);
+  Request base = BuildRequest(state, request, context);
   base.sampling.top_logprobs = request.logprobs.value_or(-1);
   base.prompt_logprobs = request.echo && request.logprobs.has_value();
   const TextOptions text = BuildTextOptions(request);
-  const int32_t context = state.engine.max_context_tokens();
+  const int32_t context_tokens = state.engine.max_context_tokens();
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     ApiResult<CompletionPrompt> prompt = EncodePrompt(state, request, i);
     if (!prompt.ok()) return prompt.error();
     base.prompt = prompt.value().tokens;
-    const int32_t place = context - static_cast<int32_t>(base.prompt.size());
+    const int32_t place = context_tokens - static_cast<int32_t>(base.prompt.size());
     base.max_output_tokens =
         std::max(1, request.max_tokens.value_or(std::min(kCompletionTokensDefault, place)));
     AddSamples(base, text, request.n, plan);

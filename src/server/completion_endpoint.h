@@ -12,6 +12,7 @@ namespace tandem {
 // OpenAI's, for a request that names none; less where the context has no place for them.
 inline constexpr int32_t kCompletionTokensDefault = 16;
 
-ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body, TimeNs arrival);
+ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body,
+                                     const RequestContext& context);
 
 }  // namespace tandem

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/edit_distance.h"
+
 namespace tandem {
 namespace {
 
@@ -63,7 +65,7 @@ ApiResult<double> ReadNumber(const Json& value, std::string_view param, const Fi
 ApiError UnknownError(std::string_view param, std::string_view name,
                       std::span<const std::string_view> known) {
   std::string message = fmt::format("Unknown parameter: '{}'.", param);
-  if (const auto nearest = NearestName(name, known)) {
+  if (const auto nearest = NearestWord(name, known)) {
     message += fmt::format(" Did you mean '{}'?", *nearest);
   }
   return FieldError("unknown_parameter", std::string(param), std::move(message));

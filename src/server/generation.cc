@@ -24,11 +24,15 @@ TextOutput TextAssembler::Append(const RequestOutput& output) {
   text.status = output.status;
   text.times = output.times;
   text.prompt_logprobs = output.prompt_logprobs;
+  text.recomputed_tokens = output.recomputed_tokens;
+  text.refusal = output.refusal;
   usage_.prompt_tokens = output.prompt_tokens;
+  usage_.cached_tokens = output.cached_tokens;
   const auto per_token = static_cast<size_t>(options_.logprobs_per_token);
   for (size_t i = 0; i < output.tokens.size() && !stop_.stopped(); ++i) {
     ++text.new_tokens;
     ++usage_.completion_tokens;
+    CountReasoning(output.tokens[i]);
     std::span<const TokenLogprob> logprobs;
     if ((i + 1) * per_token <= output.logprobs.size()) {
       logprobs = std::span(output.logprobs).subspan(i * per_token, per_token);
@@ -61,6 +65,22 @@ std::string TextAssembler::AppendToken(TokenId token, std::span<const TokenLogpr
   made_chars_ += CountChars(piece);
   if (usage_.completion_tokens <= options_.min_tokens) return piece;
   return stop_.Append(piece);
+}
+
+// AnswerParser's rule, for tokens.
+void TextAssembler::CountReasoning(TokenId token) {
+  if (thinking_ == Thinking::kOver) return;
+  if (thinking_ == Thinking::kAtBegin) {
+    if (token != options_.reasoning->begin) {
+      const std::string_view bytes = tokenizer_->TokenBytes(token);
+      const bool blank = bytes.find_first_not_of(" \n\r\t") == std::string_view::npos;
+      if (!blank) thinking_ = Thinking::kOver;
+      return;
+    }
+    thinking_ = Thinking::kInside;
+  }
+  ++usage_.reasoning_tokens;
+  if (token == options_.reasoning->end) thinking_ = Thinking::kOver;
 }
 
 void TextAssembler::Report(TokenId token, bool hidden, std::span<const TokenLogprob> logprobs) {

@@ -39,6 +39,8 @@ struct Usage {
   // Tokens the answer was made from: those that form a stop string count, those the engine made
   // after it and the end-of-turn token do not.
   int32_t completion_tokens = 0;
+  int32_t cached_tokens = 0;     // of the prompt's: found in the prefix cache
+  int32_t reasoning_tokens = 0;  // of the answer's, with TextOptions::reasoning
 
   bool operator==(const Usage&) const = default;
 };
@@ -68,6 +70,15 @@ struct TextOutput {
   Status status;  // not ok only with kFailed
   Usage usage;    // so far
   RequestTimes times;
+  int32_t recomputed_tokens = 0;  // so far
+  std::optional<DeadlineRefusal> refusal;
+};
+
+// The tags around what a model thinks, as tokens.
+struct ReasoningTokens {
+  std::optional<TokenId> begin;
+  TokenId end;
+  bool begun = false;  // by the prompt
 };
 
 struct TextOptions {
@@ -81,6 +92,9 @@ struct TextOptions {
   // Entries in RequestOutput::logprobs for each token; 0: none.
   int32_t logprobs_per_token = 0;
   bool report_tokens = false;
+  // Reasoning is counted: from the tag that begins the answer, or ended the prompt, to the closing
+  // one, tags included.
+  std::optional<ReasoningTokens> reasoning;
 };
 
 // The joining itself, without engine or thread: the outputs of one request in order, to text.
@@ -105,9 +119,14 @@ class TextAssembler {
       : tokenizer_(&tokenizer),
         options_(std::move(options)),
         detokenizer_(tokenizer),
-        stop_(std::move(stop)) {}
+        stop_(std::move(stop)) {
+    if (options_.reasoning) {
+      thinking_ = options_.reasoning->begun ? Thinking::kInside : Thinking::kAtBegin;
+    }
+  }
   // The text that the token completes, as far as no stop string can need it.
   std::string AppendToken(TokenId token, std::span<const TokenLogprob> logprobs);
+  void CountReasoning(TokenId token);
   void Report(TokenId token, bool hidden, std::span<const TokenLogprob> logprobs);
   std::string AppendEnd();
   // Hands tokens over whose text has begun to come out; at the end all of them.
@@ -118,6 +137,8 @@ class TextAssembler {
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_;
   Usage usage_;
+  enum class Thinking : uint8_t { kAtBegin, kInside, kOver };
+  Thinking thinking_ = Thinking::kOver;
   bool finished_ = false;
   bool at_start_ = true;
   // Of the text before it goes through the matcher, and of what came out.

@@ -120,6 +120,23 @@ MaybeError ParseTopP(const Json& value, std::string_view param, const FieldType&
   return ValueError(param, "0 would leave no token: use temperature 0");
 }
 
+// "cache_salt" is vLLM's name, "prompt_cache_key" OpenAI's.
+MaybeError ParseCacheSalt(const Json& value, std::string_view param, const FieldType&,
+                          Fields& out) {
+  ApiResult<std::string> salt = ReadString(value, param);
+  if (!salt.ok()) return salt.error();
+  if (const int64_t chars = CountChars(salt.value()); chars > kCacheSaltCharsMax) {
+    return ValueError(
+        param, fmt::format("at most {} characters are allowed, got {}", kCacheSaltCharsMax, chars));
+  }
+  if (out.cache_salt && *out.cache_salt != salt.value()) {
+    return ValueError("cache_salt", "cache_salt and prompt_cache_key differ: give one");
+  }
+  out.cache_salt = std::move(salt.value());
+  return std::nullopt;
+}
+constexpr std::string_view kCacheSaltSchema = R"({"type": "string", "maxLength": 256})";
+
 constexpr Field<Fields> kTopP = {
     "top_p", FieldUse::kHonoured, {}, {FieldType::Kind::kNumber, 0.0, 1.0, true}, ParseTopP};
 
@@ -156,6 +173,12 @@ constexpr Field<Fields> kTable[] = {
     BoolField<&Fields::include_stop_str_in_output>("include_stop_str_in_output"),
     BoolField<&Fields::skip_special_tokens>("skip_special_tokens"),
     BoolField<&Fields::return_token_ids>("return_token_ids"),
+    Honoured<Fields>("cache_salt", kCacheSaltSchema, ParseCacheSalt),
+    Honoured<Fields>("prompt_cache_key", kCacheSaltSchema, ParseCacheSalt),
+    NumberField<&Fields::deadline_ms>("deadline_ms", kDeadlineType.low, kDeadlineType.high,
+                                      kDeadlineType.above_low),
+    NumberField<&Fields::ttft_target_ms>("ttft_target_ms", kDeadlineType.low, kDeadlineType.high,
+                                         kDeadlineType.above_low),
     BoolField<&Fields::stream>("stream"),
     Honoured<Fields>("stream_options", R"({"$ref": "#/components/schemas/StreamOptions"})",
                      ParseStreamOptions),
@@ -165,7 +188,6 @@ constexpr Field<Fields> kTable[] = {
     Ignored<Fields>("service_tier"),
     Ignored<Fields>("safety_identifier"),
     Ignored<Fields>("request_id"),
-    Ignored<Fields>("prompt_cache_key"),
     Ignored<Fields>("prompt_cache_options"),
     Ignored<Fields>("prompt_cache_retention"),
     Refused<Fields>("use_beam_search", "false"),
@@ -185,7 +207,6 @@ constexpr Field<Fields> kTable[] = {
     Refused<Fields>("guided_grammar"),
     Refused<Fields>("guided_decoding_backend"),
     Refused<Fields>("guided_whitespace_pattern"),
-    Refused<Fields>("cache_salt"),
     Refused<Fields>("priority", "0"),
     Refused<Fields>("kv_transfer_params"),
     Refused<Fields>("vllm_xargs", "{}"),

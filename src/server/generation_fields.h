@@ -27,6 +27,11 @@ inline constexpr size_t kStopTokenIdsMax = kMaxStopTokens / 2;
 // Prompts times samples of one request: each is a place in the engine's queue.
 inline constexpr int32_t kChoicesMax = 256;
 
+// Of cache_salt; a random one or a name needs far less.
+inline constexpr int64_t kCacheSaltCharsMax = 256;
+// Of deadlines: eleven days, beyond any.
+inline constexpr double kDeadlineMsMax = 1e9;
+
 // Where a stream's chunks say what has been used.
 enum class UsageMode {
   kNone,        // nowhere: there is no "usage" at all
@@ -53,6 +58,10 @@ struct GenerationFields {
   std::vector<TokenId> stop_token_ids;  // ids are not checked
   bool ignore_eos = false;
   int32_t min_tokens = 0;  // at most max_tokens
+
+  std::optional<std::string> cache_salt;  // or prompt_cache_key
+  std::optional<double> deadline_ms;
+  std::optional<double> ttft_target_ms;
 
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;

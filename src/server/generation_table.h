@@ -12,6 +12,10 @@ namespace tandem {
 
 std::span<const Field<GenerationFields>> GenerationTable();
 
+// Of deadlines, as fields and as headers.
+inline constexpr FieldType kDeadlineType = {FieldType::Kind::kNumber, 0.0, kDeadlineMsMax,
+                                            /*above_low=*/true};
+
 // "max_tokens" and, for chats, "max_completion_tokens": two names of one value, which must agree.
 template <typename Target>
 MaybeError ParseMaxTokens(const Json& value, std::string_view param, const FieldType& type,

@@ -141,6 +141,25 @@ TEST_F(TextAssemblerTest, LongTextsWithManyStops) {
              {text + "", FinishReason::kStop, {3, static_cast<int32_t>(text.size()) + 4}});
 }
 
+TEST_F(TextAssemblerTest, ReasoningIsCountedAtTheBeginningOnly) {
+  constexpr int kBegin = 256;
+  constexpr int kEnd = 257;
+  const auto count = [&](bool begun, const std::vector<int>& ids) {
+    TextOptions options;
+    options.reasoning = {TokenId(kBegin), TokenId(kEnd), begun};
+    TextAssembler assembler = TextAssembler::Create(*tokenizer_, options).value();
+    RequestOutput output;
+    for (const int id : ids) output.tokens.emplace_back(id);
+    return assembler.Append(output).usage.reasoning_tokens;
+  };
+  EXPECT_EQ(count(false, {kBegin, 'a', 'b', kEnd, 'c'}), 4);
+  EXPECT_EQ(count(false, {'\n', kBegin, 'a'}), 2) << "blanks before it are neither";
+  EXPECT_EQ(count(false, {'a', kBegin, 'b', kEnd}), 0) << "not at the beginning";
+  EXPECT_EQ(count(false, {kBegin, 'a', kEnd, kBegin, 'b'}), 3);
+  EXPECT_EQ(count(true, {'a', kEnd, 'b'}), 2);
+  EXPECT_EQ(count(true, {kBegin, 'a', kEnd, 'b'}), 3);
+}
+
 TEST_F(TextAssemblerTest, ControlTokensAreNotText) {
   TextAssembler assembler = TextAssembler::Create(*tokenizer_, {}).value();
   RequestOutput output;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -12,8 +11,8 @@
 namespace tandem {
 namespace {
 
-// Names longer than this are not worth a suggestion; it bounds the work for hostile ones.
-constexpr size_t kNameBytesMax = 64;
+// Of a user's word in an error message.
+constexpr size_t kShownBytesMax = 64;
 
 ApiError BodyError(std::string message) {
   ApiError error;
@@ -66,22 +65,6 @@ class Watcher {
   std::string last_field_;
   int64_t events_ = 0;
 };
-
-// Edits (insert, delete, replace) that make one of the other.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 }  // namespace
 
@@ -182,26 +165,13 @@ ApiResult<double> ReadNumber(const Json& value, std::string_view param, double l
   return number;
 }
 
-std::optional<std::string_view> NearestName(std::string_view name,
-                                            std::span<const std::string_view> known) {
-  if (name.empty() || name.size() > kNameBytesMax) return std::nullopt;
-  // Two slips, or one in a short word; beyond, a suggestion would be a guess.
-  const size_t allowed = name.size() <= 4 ? 1 : name.size() <= 12 ? 2 : 3;
-  size_t best = allowed + 1;
-  std::optional<std::string_view> nearest;
-  for (const std::string_view candidate : known) {
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < best) {
-      best = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
+double Milliseconds(TimeNs ns) {
+  return std::round(static_cast<double>(ns) / kNsPerUs) / (kNsPerMs / kNsPerUs);
 }
 
 std::string Shorten(std::string_view text) {
-  if (text.size() <= kNameBytesMax) return std::string(text);
-  return ReplaceInvalidUtf8(text.substr(0, kNameBytesMax)) + "...";
+  if (text.size() <= kShownBytesMax) return std::string(text);
+  return ReplaceInvalidUtf8(text.substr(0, kShownBytesMax)) + "...";
 }
 
 }  // namespace tandem

@@ -8,11 +8,10 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "server/api_error.h"
 
 namespace tandem {
@@ -50,9 +49,8 @@ ApiResult<int64_t> ReadInteger(const Json& value, std::string_view param,
 // Finite, in [low, high].
 ApiResult<double> ReadNumber(const Json& value, std::string_view param, double low, double high);
 
-// The known name that `name` was probably meant to be; none when nothing is near.
-std::optional<std::string_view> NearestName(std::string_view name,
-                                            std::span<const std::string_view> known);
+// As a number of a body: to the microsecond.
+double Milliseconds(TimeNs ns);
 
 // A user's word for an error message: at most 64 bytes.
 std::string Shorten(std::string_view text);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -45,6 +46,12 @@ class Exposition {
   void Counter(std::string_view name, Number value, std::string_view help) {
     Begin(name, "counter", help);
     Sample(name, value);
+  }
+  // Without quantiles.
+  void Summary(std::string_view name, double sum, int64_t count, std::string_view help) {
+    Begin(name, "summary", help);
+    Sample(fmt::format("{}_sum", name), sum);
+    Sample(fmt::format("{}_count", name), count);
   }
   void Buckets(std::string_view name, const Histogram& histogram, std::string_view help) {
     Begin(name, "histogram", help);
@@ -91,6 +98,54 @@ void AppendEngine(const EngineStats& engine, Exposition& out) {
   out.Counter("tandem:engine_requests_failed_total", engine.requests_failed, "Requests failed.");
   out.Counter("tandem:engine_requests_refused_total", engine.requests_refused,
               "Requests refused on arrival.");
+  out.Counter("tandem:engine_requests_refused_for_deadline_total",
+              engine.requests_refused_for_deadline,
+              "Of these: refused because they were predicted to be late.");
+  out.Summary("tandem:cancel_stop_seconds", Seconds(engine.cancel_stop_time_total),
+              engine.cancels_stopped,
+              "From a running request's cancel to the first plan without it.");
+  out.Summary("tandem:cancel_release_seconds", Seconds(engine.cancel_release_time_total),
+              engine.cancels_released,
+              "From a running request's cancel to the end of the last step that used its blocks.");
+}
+
+void AppendPrefixCache(const EngineStats& engine, Exposition& out) {
+  out.Counter("vllm:prefix_cache_queries_total", engine.prefix_query_tokens,
+              "Prompt tokens looked up in the prefix cache.");
+  out.Counter("vllm:prefix_cache_hits_total", engine.prefix_hit_tokens,
+              "Of these: found, not computed.");
+  constexpr std::string_view kMisses = "tandem:prefix_cache_misses_total";
+  out.Begin(kMisses, "counter", "Prompt tokens not found in the prefix cache, by reason.");
+  const PrefixMisses& missed = engine.prefix_missed;
+  const std::pair<std::string_view, int64_t> reasons[] = {{"never_stored", missed.never_stored},
+                                                          {"evicted", missed.evicted},
+                                                          {"other_identity", missed.other_identity},
+                                                          {"tail", missed.tail},
+                                                          {"last_token", missed.last_token},
+                                                          {"pending", missed.pending},
+                                                          {"window", missed.window}};
+  for (const auto& [reason, tokens] : reasons) {
+    out.Sample(kMisses, tokens, fmt::format(",reason=\"{}\"", reason));
+  }
+  out.Gauge("tandem:prefix_cache_awaiting", engine.requests_awaiting_prefix,
+            "Requests in the queue that wait for a prefix another one computes.");
+  out.Counter("tandem:prefix_cache_evictions_total", engine.prefix_spans_evicted,
+              "Spans of blocks given up.");
+  out.Counter("tandem:prefix_cache_saved_seconds_total", engine.prefix_saved_s,
+              "Prompt processing saved, as predicted.");
+}
+
+void AppendCostModel(const EngineStats& engine, Exposition& out) {
+  out.Gauge("tandem:cost_model_step_seconds", engine.cost_base_ns / kNsPerS,
+            "Learnt cost of a step with prompt tokens, whatever is in it.");
+  out.Gauge("tandem:cost_model_token_seconds", engine.cost_token_ns / kNsPerS,
+            "Learnt cost of each token in it.");
+  out.Gauge("tandem:cost_model_pair_seconds", engine.cost_pair_ns / kNsPerS,
+            "Learnt cost of each pair of a token and one that it attends to.");
+  out.Gauge("tandem:cost_model_error_ratio", engine.cost_error,
+            "Mean of |predicted - measured| / measured over recent steps.");
+  out.Gauge("tandem:itl_chunk_tokens", engine.itl_prefill_tokens,
+            "Prompt tokens of the last step that an ITL target bounded.");
 }
 
 }  // namespace
@@ -156,6 +211,8 @@ std::string ServerMetrics::Render(const EngineStats& engine, std::string_view mo
                                   int32_t connections) const {
   Exposition out(model_name);
   AppendEngine(engine, out);
+  AppendPrefixCache(engine, out);
+  AppendCostModel(engine, out);
   out.Gauge("tandem:http_connections", connections, "Open connections.");
   MutexLock lock(mutex_);
   out.Buckets("vllm:time_to_first_token_seconds", first_token_s_,
@@ -168,8 +225,7 @@ std::string ServerMetrics::Render(const EngineStats& engine, std::string_view mo
               "From a request's arrival to its leaving the queue.");
   out.Buckets("vllm:request_prefill_time_seconds", prefill_s_,
               "From leaving the queue to the first token.");
-  out.Buckets("vllm:request_decode_time_seconds", decode_s_,
-              "From the first token to the end, without answers that a stop string ended.");
+  out.Buckets("vllm:request_decode_time_seconds", decode_s_, "From the first token to the end.");
   out.Buckets("vllm:request_prompt_tokens", prompt_tokens_, "Tokens of prompts.");
   out.Buckets("vllm:request_generation_tokens", completion_tokens_, "Tokens of answers.");
   out.Begin("vllm:request_success_total", "counter",

@@ -52,7 +52,7 @@ class ServerMetrics {
   void ObserveInterToken(TimeNs gap) TANDEM_EXCLUDES(mutex_);
   void ObserveEnd(AnswerEnd end, TimeNs after_arrival) TANDEM_EXCLUDES(mutex_);
   // Of a choice that has ended by itself: what the engine says of its phases, and its sizes. A time
-  // that is 0 was not reached, or the end came from a stop string, which the engine does not see.
+  // that is 0 was not reached.
   void ObserveTimes(const RequestTimes& times, int32_t prompt_tokens, int32_t completion_tokens)
       TANDEM_EXCLUDES(mutex_);
   // An API error was answered; `code` is from a fixed set.

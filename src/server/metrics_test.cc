@@ -1,5 +1,6 @@
 #include "server/metrics.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,6 +61,59 @@ TEST(Metrics, ExposesEngineAndServerNumbers) {
       HasSubstr("vllm:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1\n"));
   EXPECT_THAT(plain,
               HasSubstr("tandem:api_errors_total{model_name=\"m\",code=\"queue_full\"} 2\n"));
+}
+
+TEST(Metrics, ExposesCacheCostModelAndCancels) {
+  EngineStats engine;
+  engine.requests_refused_for_deadline = 9;
+  engine.requests_awaiting_prefix = 2;
+  engine.prefix_query_tokens = 100;
+  engine.prefix_hit_tokens = 60;
+  engine.prefix_missed = {.never_stored = 1,
+                          .evicted = 2,
+                          .other_identity = 3,
+                          .tail = 4,
+                          .last_token = 5,
+                          .pending = 6,
+                          .window = 7};
+  engine.prefix_spans_evicted = 8;
+  engine.prefix_saved_s = 1.5;
+  engine.cost_base_ns = 2e6;
+  engine.cost_token_ns = 3e3;
+  engine.cost_pair_ns = 4;
+  engine.cost_error = 0.125;
+  engine.itl_prefill_tokens = 256;
+  engine.cancels_stopped = 3;
+  engine.cancel_stop_time_total = 6 * kNsPerMs;
+  engine.cancels_released = 2;
+  engine.cancel_release_time_total = 9 * kNsPerMs;
+  const std::string text = ServerMetrics().Render(engine, "m", 0);
+  const auto has = [&](std::string_view name, std::string_view value,
+                       std::string_view more_labels = "") {
+    EXPECT_THAT(
+        text, HasSubstr(fmt::format("\n{}{{model_name=\"m\"{}}} {}\n", name, more_labels, value)));
+  };
+  has("tandem:engine_requests_refused_for_deadline_total", "9");
+  has("vllm:prefix_cache_queries_total", "100");
+  has("vllm:prefix_cache_hits_total", "60");
+  has("tandem:prefix_cache_awaiting", "2");
+  has("tandem:prefix_cache_evictions_total", "8");
+  has("tandem:prefix_cache_saved_seconds_total", "1.5");
+  const char* const reasons[] = {"never_stored", "evicted", "other_identity", "tail",
+                                 "last_token",   "pending", "window"};
+  for (size_t i = 0; i < std::size(reasons); ++i) {
+    has("tandem:prefix_cache_misses_total", std::to_string(i + 1),
+        fmt::format(",reason=\"{}\"", reasons[i]));
+  }
+  has("tandem:cost_model_step_seconds", "0.002");
+  has("tandem:cost_model_token_seconds", "3e-06");
+  has("tandem:cost_model_pair_seconds", "4e-09");
+  has("tandem:cost_model_error_ratio", "0.125");
+  has("tandem:itl_chunk_tokens", "256");
+  has("tandem:cancel_stop_seconds_sum", "0.006");
+  has("tandem:cancel_stop_seconds_count", "3");
+  has("tandem:cancel_release_seconds_sum", "0.009");
+  has("tandem:cancel_release_seconds_count", "2");
 }
 
 TEST(Metrics, EverySampleFollowsItsTypeAndHelp) {

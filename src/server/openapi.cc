@@ -11,7 +11,9 @@
 #include "server/chat_request.h"
 #include "server/chat_tools.h"
 #include "server/completion_request.h"
+#include "server/generation_table.h"
 #include "server/json_body.h"
+#include "server/request_context.h"
 #include "server/tokenize_request.h"
 #include "text/tokenizer.h"
 
@@ -82,10 +84,14 @@ constexpr std::string_view kMessageRules = R"([
 constexpr std::string_view kStreamRule = R"({"anyOf": [
   {"properties": {"stream_options": {"type": "null"}}},
   {"required": ["stream"], "properties": {"stream": {"const": true}}}]})";
+constexpr std::string_view kSaltRule = R"({"anyOf": [
+  {"properties": {"cache_salt": {"type": "null"}}},
+  {"properties": {"prompt_cache_key": {"type": "null"}}}]})";
 constexpr std::string_view kChatRules[] = {
     kStreamRule,
     R"({"anyOf": [{"properties": {"max_tokens": {"type": "null"}}},
                   {"properties": {"max_completion_tokens": {"type": "null"}}}]})",
+    kSaltRule,
     R"({"anyOf": [{"properties": {"top_logprobs": {"enum": [0, null]}}},
                   {"required": ["logprobs"], "properties": {"logprobs": {"const": true}}}]})",
     R"({"anyOf": [{"properties": {"tool_choice": {"enum": ["none", "auto", null]}}},
@@ -98,6 +104,7 @@ constexpr std::string_view kNoToolsRule = R"({"anyOf": [
   {"required": ["tool_choice"], "properties": {"tool_choice": {"const": "none"}}}]})";
 constexpr std::string_view kCompletionRules[] = {
     kStreamRule,
+    kSaltRule,
     R"({"anyOf": [{"properties": {"max_tokens": {"not": {"const": 0}}}},
                   {"required": ["echo"], "properties": {"echo": {"const": true}}}]})",
 };
@@ -166,11 +173,28 @@ constexpr std::string_view kAnswerSchemas = R"({
     "error": {"type": "object", "required": ["message", "type", "param", "code"],
               "additionalProperties": false, "properties": {
       "message": {"type": "string"}, "type": {"type": "string"},
-      "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]}}}}},
-  "Usage": {"type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens"],
+      "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]},
+      "predicted_ms": {"type": "number", "minimum": 0},
+      "allowed_ms": {"type": "number", "minimum": 0}}}}},
+  "Usage": {"type": "object",
+    "required": ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
+                 "completion_tokens_details", "timing"],
     "properties": {"prompt_tokens": {"type": "integer", "minimum": 0},
                    "completion_tokens": {"type": "integer", "minimum": 0},
-                   "total_tokens": {"type": "integer", "minimum": 0}}},
+                   "total_tokens": {"type": "integer", "minimum": 0},
+                   "prompt_tokens_details": {"type": "object", "required": ["cached_tokens"],
+                     "properties": {"cached_tokens": {"type": "integer", "minimum": 0}}},
+                   "completion_tokens_details": {"type": "object",
+                     "required": ["reasoning_tokens"],
+                     "properties": {"reasoning_tokens": {"type": "integer", "minimum": 0}}},
+                   "timing": {"$ref": "#/components/schemas/Timing"}}},
+  "Timing": {"type": "object",
+    "required": ["queue_ms", "prefill_ms", "decode_ms", "cached_tokens", "recomputed_tokens"],
+    "properties": {"queue_ms": {"type": "number", "minimum": 0},
+                   "prefill_ms": {"type": "number", "minimum": 0},
+                   "decode_ms": {"type": "number", "minimum": 0},
+                   "cached_tokens": {"type": "integer", "minimum": 0},
+                   "recomputed_tokens": {"type": "integer", "minimum": 0}}},
   "ChatCompletion": {"type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
       "id": {"type": "string"}, "object": {"const": "chat.completion"},
@@ -278,10 +302,19 @@ Json AnswersOf(const Operation& operation, bool open, bool needs_key) {
   answers["404"] = ErrorAnswer("No such model.");
   answers["413"] = ErrorAnswer("The body is too large.");
   answers["415"] = ErrorAnswer("The body is form data.");
-  answers["429"] = ErrorAnswer("The queue is full: see retry-after-ms.");
+  answers["429"] =
+      ErrorAnswer("The queue is full: see retry-after-ms. Or the deadline cannot be met.");
   answers["500"] = ErrorAnswer("Our fault.");
   answers["503"] = ErrorAnswer("Shutting down.");
   return answers;
+}
+
+Json DeadlineHeader(std::string_view name, std::string_view field) {
+  return {{"name", std::string(name)},
+          {"in", "header"},
+          {"required", false},
+          {"description", fmt::format("As the field {}, which wins.", field)},
+          {"schema", Json::parse(SchemaOf(FieldUse::kHonoured, {}, kDeadlineType))}};
 }
 
 Json OperationOf(const Operation& operation, const ApiRoute& route, const ServedModel& model,
@@ -295,6 +328,10 @@ Json OperationOf(const Operation& operation, const ApiRoute& route, const Served
               {"required", true},
               {"description", "A served name; its slashes may be percent-encoded."},
               {"schema", {{"type", "string"}, {"minLength", 1}, {"examples", {model.name}}}}}});
+  }
+  if (operation.streams) {
+    out["parameters"] = Json::array({DeadlineHeader(kDeadlineHeader, "deadline_ms"),
+                                     DeadlineHeader(kTtftTargetHeader, "ttft_target_ms")});
   }
   if (!operation.request.empty()) {
     out["requestBody"] = {{"required", true}, {"content", JsonContent(operation.request)}};

@@ -97,6 +97,18 @@ TEST(OpenApi, RangesAreThoseOfTheParsers) {
   EXPECT_GE(checked, 12);
 }
 
+TEST(OpenApi, DeadlinesAreHeadersToo) {
+  const Json document = Describe();
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+    const Json& parameters = document["paths"][path]["post"]["parameters"];
+    ASSERT_EQ(parameters.size(), 2u) << path;
+    EXPECT_EQ(parameters[0]["name"], "x-deadline-ms");
+    EXPECT_EQ(parameters[1]["name"], "x-ttft-target-ms");
+    EXPECT_EQ(parameters[0]["schema"],
+              (Json{{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1'000'000'000}}));
+  }
+}
+
 TEST(OpenApi, KeysAreASecurityScheme) {
   const Json document = Describe(/*needs_key=*/true);
   EXPECT_EQ(document["components"]["securitySchemes"]["key"]["scheme"], "bearer");

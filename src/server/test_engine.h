@@ -78,6 +78,8 @@ class FakeEngine final : public EngineClient {
     std::optional<uint32_t> cut_seed;
     std::chrono::microseconds step{0};
     Status refuse;  // what Submit answers when not ok
+    // What else each output says.
+    std::function<void(const Request&, RequestOutput&)> annotate;
   };
 
   FakeEngine() : FakeEngine(Options()) {}
@@ -141,6 +143,11 @@ class FakeEngine final : public EngineClient {
     std::lock_guard lock(mutex_);
     if (active_.count(id.value())) End(id.value(), reason, std::move(status));
   }
+  void RefuseLate(RequestId id, const DeadlineRefusal& refusal) {
+    std::lock_guard lock(mutex_);
+    if (!active_.count(id.value())) return;
+    End(id.value(), FinishReason::kFailed, ResourceExhaustedError("too late"), refusal);
+  }
   void set_stats(EngineStats stats) {
     std::lock_guard lock(mutex_);
     stats_ = stats;
@@ -178,10 +185,12 @@ class FakeEngine final : public EngineClient {
     }
     output.prompt_tokens = static_cast<int32_t>(active.request.prompt.size());
     output.output_tokens = static_cast<int32_t>(active.made);
+    if (options_.annotate) options_.annotate(active.request, output);
     active.sink->OnOutput(output);
   }
 
-  void End(uint64_t id, FinishReason reason, Status status) {
+  void End(uint64_t id, FinishReason reason, Status status,
+           std::optional<DeadlineRefusal> refusal = std::nullopt) {
     const auto it = active_.find(id);
     RequestOutput output;
     output.id = RequestId(id);
@@ -189,6 +198,8 @@ class FakeEngine final : public EngineClient {
     output.output_tokens = static_cast<int32_t>(it->second.made);
     output.finish = reason;
     output.status = std::move(status);
+    output.refusal = refusal;
+    if (options_.annotate) options_.annotate(it->second.request, output);
     it->second.sink->OnOutput(output);
     active_.erase(it);
     if (reason == FinishReason::kStop || reason == FinishReason::kLength) ++finished_;

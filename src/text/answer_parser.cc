@@ -113,6 +113,10 @@ AnswerFormat AnswerFormatOf(std::string_view template_source) {
   return format;
 }
 
+bool EndsInThought(std::string_view prompt_end, const AnswerFormat& format) {
+  return format.reasoning && TrimRight(prompt_end).ends_with(format.think_begin);
+}
+
 AnswerParser::AnswerParser(Options options)
     : options_(std::move(options)),
       tools_(options_.tools && options_.format.tools != ToolFormat::kNone),
@@ -122,7 +126,7 @@ AnswerParser::AnswerParser(Options options)
   if (format.reasoning) {
     TANDEM_CHECK(!format.think_begin.empty() && !format.think_end.empty());
     if (options_.forced_begin.empty()) {
-      thinking_ = TrimRight(options_.prompt_end).ends_with(format.think_begin);
+      thinking_ = EndsInThought(options_.prompt_end, format);
       state_ = State::kBegin;
     }
   }
@@ -430,7 +434,7 @@ std::string ForcedCallBegin(ToolFormat format, std::optional<std::string_view> n
   if (!name) return begin + '"';
   using nlohmann::json;
   begin += json(*name).dump(-1, ' ', false, json::error_handler_t::replace);
-  begin += ", \"" + std::string(ArgumentsKeyOf(format)) + "\": ";
+  begin += ", \"" + std::string(ArgumentsKeyOf(format)) + "\":";
   return begin;
 }
 

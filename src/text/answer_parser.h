@@ -59,6 +59,9 @@ struct AnswerFormat {
 // understood here (tags for each argument, channels, ...) are kNone.
 AnswerFormat AnswerFormatOf(std::string_view template_source);
 
+// The prompt has begun the model's reasoning: it ends with think_begin and white space.
+bool EndsInThought(std::string_view prompt_end, const AnswerFormat& format);
+
 struct AnswerPiece {
   enum class Kind : uint8_t { kContent, kReasoning, kToolName, kToolArguments };
   Kind kind = Kind::kContent;
@@ -171,7 +174,8 @@ class AnswerParser {
 };
 
 // The beginning of an answer that calls `name` (or, with no name, any tool) in this format, up to
-// where the model goes on with the arguments (or the name); empty when the format has none.
+// where the model goes on with the arguments (or the name); empty when the format has none. It does
+// not end with the blank before the arguments: models write that as one token with what follows.
 std::string ForcedCallBegin(ToolFormat format, std::optional<std::string_view> name);
 
 }  // namespace tandem

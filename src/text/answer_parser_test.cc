@@ -301,15 +301,15 @@ TEST(AnswerParser, AForcedCallIsReadWithItsBeginning) {
     options.prompt_end = "<think>\n";
     options.forced_begin = ForcedCallBegin(tools, "a \"b\"");
     const std::string close = tools == ToolFormat::kHermes ? "}\n</tool_call>" : "}";
-    EXPECT_EQ(ShowParsed(options, "{\"x\": 1}" + close), "N0[a \"b\"]A0[{\"x\": 1}]");
+    EXPECT_EQ(ShowParsed(options, " {\"x\": 1}" + close), "N0[a \"b\"]A0[{\"x\": 1}]");
     EXPECT_EQ(ShowParsed(options, "oh"), Content(options.forced_begin + "oh"));
     options.forced_begin = ForcedCallBegin(tools, std::nullopt);
     const std::string key = tools == ToolFormat::kHermes ? "arguments" : "parameters";
     EXPECT_EQ(ShowParsed(options, "g\", \"" + key + "\": {}" + close), "N0[g]A0[{}]");
   }
   EXPECT_EQ(ForcedCallBegin(ToolFormat::kHermes, "f"),
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
-  EXPECT_EQ(ForcedCallBegin(ToolFormat::kLlama3Json, "f"), R"({"name": "f", "parameters": )");
+            "<tool_call>\n{\"name\": \"f\", \"arguments\":");
+  EXPECT_EQ(ForcedCallBegin(ToolFormat::kLlama3Json, "f"), R"({"name": "f", "parameters":)");
   EXPECT_EQ(ForcedCallBegin(ToolFormat::kNone, "f"), "");
 }
 

@@ -18,6 +18,7 @@ import chat_checks  # noqa: F401
 import completion_checks  # noqa: F401
 import tool_checks  # noqa: F401
 import error_checks  # noqa: F401
+import cache_checks  # noqa: F401
 from client import CHECKS, Skipped
 
 
