@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "plan/event_recorder.h"
 #include "plan/simulator.h"
 
 namespace tandem {
@@ -63,7 +65,8 @@ StateGroupBlocks Pool(int32_t blocks) {
   return {group, blocks};
 }
 
-void StepOverhead(int32_t pipeline_depth) {
+// With `record`, events and plans are taken down as under --record.
+void StepOverhead(int32_t pipeline_depth, bool record) {
   constexpr int32_t kRows = 64;
   EngineConfig config;
   config.groups = {Pool(100'000)};
@@ -77,7 +80,12 @@ void StepOverhead(int32_t pipeline_depth) {
   config.max_queue = 10'000;
   InstantExecutor executor(kRows);
   CountingSink sink;
-  auto engine = Engine::Create(config, &executor, &sink).value();
+  const TokenRenaming renaming(config.vocab_size, {1, 2});
+  EventRecorder recorder(&renaming, size_t{8} << 20);
+  RecordingExecutor recording(&executor, &recorder);
+  StepExecutor* const used = record ? static_cast<StepExecutor*>(&recording) : &executor;
+  auto engine = Engine::Create(config, used, &sink).value();
+  std::string taken;
   ArrivalEvent arrival;
   arrival.request.prompt.assign(512, TokenId(1));
   for (uint64_t id = 1; id <= 10'000 + kRows; ++id) {
@@ -91,13 +99,21 @@ void StepOverhead(int32_t pipeline_depth) {
     if (!executor.Poll(&std::get<ResultEvent>(event.body).result)) return;
     const auto begin = WallClock::now();
     if (!engine->Handle(event).ok()) return;
+    if (record) {
+      recorder.OnEvent(event, StatusCode::kOk);
+      recorder.OnAdvance(step);
+    }
     engine->Advance(step);
     if (step >= 500) steps.push_back(Microseconds(WallClock::now() - begin));
+    if (step % 1000 == 0) {
+      taken.clear();
+      recorder.Take(&taken);
+    }
   }
   std::sort(steps.begin(), steps.end());
-  std::printf("%d rows, %d waiting, depth %d: median %.1f us, p99 %.1f us (limit 50 us)\n", kRows,
-              engine->scheduler().waiting(), pipeline_depth, steps[steps.size() / 2],
-              steps[steps.size() * 99 / 100]);
+  std::printf("%d rows, %d waiting, depth %d%s: median %.1f us, p99 %.1f us (limit 50 us)\n", kRows,
+              engine->scheduler().waiting(), pipeline_depth, record ? ", recorded" : "",
+              steps[steps.size() / 2], steps[steps.size() * 99 / 100]);
 }
 
 void MillionRequests(int32_t max_sequences, double rate_per_s) {
@@ -129,7 +145,9 @@ void MillionRequests(int32_t max_sequences, double rate_per_s) {
 }  // namespace tandem
 
 int main() {
-  for (int depth : {0, 1}) tandem::StepOverhead(depth);
+  for (int depth : {0, 1}) {
+    for (bool record : {false, true}) tandem::StepOverhead(depth, record);
+  }
   tandem::MillionRequests(64, 2000);
   tandem::MillionRequests(256, 1e6);
   return 0;

@@ -7,8 +7,9 @@
 namespace tandem {
 
 Result<std::unique_ptr<EngineHost>> EngineHost::Create(const EngineConfig& config,
-                                                       StepExecutor* executor, const Clock* clock) {
-  std::unique_ptr<EngineHost> host(new EngineHost(config, executor, clock));
+                                                       StepExecutor* executor, const Clock* clock,
+                                                       EventRecorder* recorder) {
+  std::unique_ptr<EngineHost> host(new EngineHost(config, executor, clock, recorder));
   TANDEM_ASSIGN_OR_RETURN(host->engine_, Engine::Create(config, executor, host.get()));
   executor->SetOnFinished([h = host.get()] { h->Wake(); });
   host->PublishStats();
@@ -16,8 +17,9 @@ Result<std::unique_ptr<EngineHost>> EngineHost::Create(const EngineConfig& confi
   return host;
 }
 
-EngineHost::EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock)
-    : max_queue_(config.max_queue), executor_(executor), clock_(clock) {}
+EngineHost::EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock,
+                       EventRecorder* recorder)
+    : max_queue_(config.max_queue), executor_(executor), clock_(clock), recorder_(recorder) {}
 
 EngineHost::~EngineHost() {
   if (!thread_.joinable()) return;
@@ -32,7 +34,8 @@ EngineHost::~EngineHost() {
 Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSink> sink) {
   TANDEM_RETURN_IF_ERROR(engine_->ValidateRequest(request));
   request.id = RequestId(next_id_.fetch_add(1));
-  request.arrival = clock_->Now();
+  const TimeNs now = clock_->Now();
+  if (request.arrival == 0) request.arrival = now;
   const RequestId id = request.id;
   MutexLock lock(mutex_);
   if (admission_stopped_ || ending_) return UnavailableError("the server is shutting down");
@@ -42,7 +45,7 @@ Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSin
                                   max_queue_);
   }
   Input& input = inbox_.emplace_back();
-  input.event.at = request.arrival;
+  input.event.at = now;
   input.event.body.emplace<ArrivalEvent>().request = std::move(request);
   input.sink = std::move(sink);
   wake_.NotifyOne();
@@ -89,7 +92,9 @@ void EngineHost::Loop() {
     for (Input& input : inputs) Handle(std::move(input));
     inputs.clear();
     PollResults();
-    engine_->Advance(clock_->Now());
+    const TimeNs now = clock_->Now();
+    if (recorder_ != nullptr) recorder_->OnAdvance(now);
+    engine_->Advance(now);
     PublishStats();
   }
 }
@@ -119,8 +124,14 @@ void EngineHost::Handle(Input input) {
     id = arrival->request.id;
     sinks_.emplace(id, std::move(input.sink));
   }
-  const Status status = engine_->Handle(input.event);
+  const Status status = HandleEvent(input.event);
   if (!status.ok() && arrival != nullptr) FailRefused(id, status);
+}
+
+Status EngineHost::HandleEvent(const EngineEvent& event) {
+  Status status = engine_->Handle(event);
+  if (recorder_ != nullptr) recorder_->OnEvent(event, status.code());
+  return status;
 }
 
 // Submit had accepted it, so its sink must hear how it ended.
@@ -136,7 +147,7 @@ void EngineHost::FailRefused(RequestId id, const Status& status) {
 void EngineHost::PollResults() {
   while (executor_->Poll(&result_)) {
     EngineEvent event{clock_->Now(), ResultEvent{std::move(result_)}};
-    const Status status = engine_->Handle(event);
+    const Status status = HandleEvent(event);
     if (!status.ok()) LogError("engine: {}", status.ToString());
     result_ =
         std::move(std::get<ResultEvent>(event.body).result);  // its memory serves the next poll

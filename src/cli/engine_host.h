@@ -19,14 +19,17 @@
 #include "core/engine_client.h"
 #include "core/step_executor.h"
 #include "engine/engine.h"
+#include "plan/event_recorder.h"
 
 namespace tandem {
 
 class EngineHost final : public EngineClient, private EngineOutputSink {
  public:
-  // `executor` and `clock` outlive the host.
+  // `executor`, `clock` and `recorder`, which takes down every input if it is there, outlive the
+  // host.
   static Result<std::unique_ptr<EngineHost>> Create(const EngineConfig& config,
-                                                    StepExecutor* executor, const Clock* clock);
+                                                    StepExecutor* executor, const Clock* clock,
+                                                    EventRecorder* recorder = nullptr);
   // Cancels what still runs and waits until the executor is idle.
   ~EngineHost() override;
 
@@ -44,7 +47,8 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
     std::unique_ptr<RequestSink> sink;  // of an arrival
   };
 
-  EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock);
+  EngineHost(const EngineConfig& config, StepExecutor* executor, const Clock* clock,
+             EventRecorder* recorder);
   void AddCancel(RequestId id, std::vector<Input>* inputs) const;
   void Loop();
   // Waits for something to do and takes it; false when the host is to end and the engine is idle.
@@ -52,6 +56,7 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
   void Handle(Input input);
   void FailRefused(RequestId id, const Status& status);
   void PollResults();
+  Status HandleEvent(const EngineEvent& event);
   void PublishStats();
   void OnOutput(const RequestOutput& output) override;
   void Wake();
@@ -59,6 +64,7 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
   const int32_t max_queue_;
   StepExecutor* const executor_;
   const Clock* const clock_;
+  EventRecorder* const recorder_;  // null: none
   std::atomic<uint64_t> next_id_{1};
   std::atomic<int64_t> refused_{0};
 

@@ -68,6 +68,8 @@ constexpr const char* kChatGroup = "Chat";
 constexpr const char* kNetworkGroup = "Network";
 constexpr const char* kAccessGroup = "Access";
 constexpr const char* kLimitGroup = "Limits";
+constexpr const char* kRecordGroup = "Record";
+constexpr const char* kReplayGroup = "Replay";
 constexpr const char* kGeneralGroup = "General";
 
 // What every command needs that loads a model.
@@ -95,6 +97,17 @@ void AddTemplateFlag(CLI::App* app, ModelOptions* o) {
                   "Jinja file to use in place of the model's chat template")
       ->group(kModelGroup)
       ->type_name("FILE");
+}
+
+void AddRecordFlags(CLI::App* app, ModelOptions* o) {
+  app->add_option("--record", o->record_path,
+                  "Write every event and decision of the scheduler to this new file, for "
+                  "tandem simulate --replay")
+      ->group(kRecordGroup)
+      ->type_name("FILE");
+  app->add_flag("--record-tokens", o->record_tokens,
+                "With the tokens as they are, so that texts can be read from it; else renamed")
+      ->group(kRecordGroup);
 }
 
 // docs/scheduler.md says what each does.
@@ -326,13 +339,34 @@ void AddEvalFlags(CLI::App* app, EvalOptions* o) {
 
 void AddSimulateFlags(CLI::App* app, SimulateOptions* o) {
   app->add_option("scenario", o->scenario_path, "JSON file (docs/scheduler.md)")
-      ->required()
       ->type_name("SCENARIO");
   app->add_option("--policy", o->policy, "static, continuous or chunked (default: the scenario's)")
       ->type_name("NAME")
       ->check(OneOf({"static", "fixed", "continuous", "chunked"}));
   app->add_flag("--json", o->json, "Print JSON: summary, steps, requests");
   app->add_option("--svg", o->svg_path, "Draw the timeline into this file")->type_name("FILE");
+  app->option_defaults()->group(kReplayGroup);
+  app->add_option(
+         "--replay", o->replay_path,
+         "Repeat a run that --record wrote and check every decision; with any of the flags "
+         "below (or --policy), say what would have happened")
+      ->type_name("FILE");
+  app->add_flag("--print", o->print, "Print the records of that file, one a line");
+  app->add_option("--prefix-cache", o->prefix_cache, "value, lru or off")
+      ->type_name("NAME")
+      ->check(OneOf({"value", "lru", "off"}));
+  app->add_option("--reservation", o->reservation, "full, reserve-tokens or on-demand")
+      ->type_name("NAME")
+      ->check(OneOf({"full", "reserve-tokens", "on-demand"}));
+  const auto add_count = [app](const char* flag, std::optional<int32_t>* value, const char* text) {
+    app->add_option(flag, *value, text)->type_name("N")->check(WholeNumber(1, 1 << 24));
+  };
+  add_count("--token-budget", &o->token_budget, "Most tokens of one step");
+  add_count("--chunk-tokens", &o->chunk_tokens, "Most prompt tokens of one request in one step");
+  add_count("--max-seqs", &o->max_seqs, "Most sequences that run at once");
+  app->add_option("--itl-target-ms", o->itl_target_ms, "Longest step with prompts; 0: no target")
+      ->type_name("MS")
+      ->check(DecimalNumber(0, 3.6e6));
 }
 
 void AddCacheFlags(CLI::App* app, CacheOptions* o) {
@@ -500,6 +534,7 @@ void AddCommands(CLI::App* app, Options* o) {
   AddSynthFlags(synth, &o->synth);
   for (CLI::App* command : {run, serve, bench}) AddModelFlags(command, &o->model);
   for (CLI::App* command : {run, serve}) AddTemplateFlag(command, &o->model);
+  for (CLI::App* command : {run, serve}) AddRecordFlags(command, &o->model);
   for (CLI::App* command : app->get_subcommands({})) {
     command->option_defaults()->group(kGeneralGroup);
     command->add_option("--log-level", o->log_level, "debug, info, warning, error or off")

@@ -39,6 +39,8 @@ struct ModelOptions {
   std::string cache_dir;  // empty: the user's
   bool no_cache = false;
   std::string chat_template_path;  // empty: the model's own
+  std::string record_path;         // empty: no event log
+  bool record_tokens = false;      // as they are
 };
 
 // How `run` samples. What is not given comes from the model's authors (a folder's
@@ -119,8 +121,17 @@ struct CacheOptions {
 };
 
 struct SimulateOptions {
-  std::string scenario_path;
-  std::string policy;  // empty: the scenario's
+  std::string scenario_path;  // empty: replay_path is given
+  std::string replay_path;
+  bool print = false;  // the event log's records
+  // Empty or none: the scenario's or the recorded run's.
+  std::string policy;
+  std::string prefix_cache;
+  std::string reservation;
+  std::optional<int32_t> token_budget;
+  std::optional<int32_t> chunk_tokens;
+  std::optional<int32_t> max_seqs;
+  std::optional<double> itl_target_ms;
   bool json = false;
   std::string svg_path;  // empty: no picture
 };

@@ -247,9 +247,26 @@ Status Runtime::Start(const ModelOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(config.preemption, PreemptionRuleFromName(options.preemption));
   config.itl_target = static_cast<TimeNs>(options.itl_target_ms * kNsPerMs);
   if (options.prefix_cache != "off") config.prefix_cache = Caching(options, groups);
-  TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor_.get(), &clock_));
+  StepExecutor* executor = executor_.get();
+  EventRecorder* recorder = nullptr;
+  if (!options.record_path.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(record_, EventLogFile::Create(RealFileSystem(), options.record_path,
+                                                          LogHeaderOf(options, config), executor));
+    executor = record_->executor();
+    recorder = record_->recorder();
+  }
+  TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor, &clock_, recorder));
 
   return CountCost(groups);
+}
+
+LogHeader Runtime::LogHeaderOf(const ModelOptions& options, const EngineConfig& config) const {
+  return {.version = TANDEM_VERSION,
+          .model = model_name_,
+          .model_identity = spec_.identity,
+          .numerics = std::string(NameOf(shape_.numerics)),
+          .true_tokens = options.record_tokens,
+          .config = config};
 }
 
 PrefixCaching Runtime::Caching(const ModelOptions& options,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "cli/engine_host.h"
 #include "cli/options.h"
+#include "cli/record.h"
 #include "core/cost.h"
 #include "exec/device_executor.h"
 #include "exec/in_process_group.h"
@@ -66,6 +67,7 @@ class Runtime {
   Status PlanMemory(const ModelOptions& options);
   Status Start(const ModelOptions& options);
   PrefixCaching Caching(const ModelOptions& options, std::span<const StateGroup> groups) const;
+  LogHeader LogHeaderOf(const ModelOptions& options, const EngineConfig& config) const;
   Status CountCost(std::span<const StateGroup> groups);
 
   SteadyClock clock_;
@@ -84,6 +86,7 @@ class Runtime {
   SingleRank single_rank_;
   std::unique_ptr<InProcessGroup> group_;  // with several ranks
   std::unique_ptr<DeviceExecutor> executor_;
+  std::unique_ptr<EventLogFile> record_;  // with --record
   std::unique_ptr<EngineHost> host_;
 };
 

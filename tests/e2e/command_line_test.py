@@ -190,6 +190,64 @@ class Serve(unittest.TestCase):
         self.assertIn(b"holds no key", result.stderr)
 
 
+class Record(unittest.TestCase):
+    def record(self, folder, *arguments):
+        log = os.path.join(folder, "events.log")
+        answer = tandem("-m", TINY, "--raw", "Hello there", "--max-tokens", "20", "--record", log,
+                        "--threads", "1", *arguments)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return log
+
+    def test_a_run_replays_and_shows_what_other_settings_would_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = self.record(folder)
+            same = tandem("simulate", "--replay", log)
+            self.assertEqual(same.returncode, 0, same.stderr)
+            self.assertIn(b"every decision is the same", same.stdout)
+            other = tandem("simulate", "--replay", log, "--json", "--policy", "static",
+                           "--prefix-cache", "off")
+            self.assertEqual(other.returncode, 0, other.stderr)
+            report = json.loads(other.stdout)
+            self.assertTrue(report["replay"]["same"])
+            self.assertEqual(list(report["runs"]),
+                             ["recorded", "simulated", "policy static, prefix cache off"])
+            for run in report["runs"].values():
+                self.assertEqual(run["answered"], 1)
+                self.assertEqual(run["output_tokens"],
+                                 report["runs"]["recorded"]["output_tokens"])
+            printed = tandem("simulate", "--replay", log, "--print").stdout
+            self.assertIn(b"tokens renamed", printed)
+            self.assertIn(b"arrival request=1", printed)
+            self.assertTrue(printed.endswith(b" end\n"))
+
+    def test_a_damaged_log_is_refused_and_a_cut_one_read_to_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = self.record(folder, "--record-tokens")
+            with open(log, "rb") as file:
+                whole = file.read()
+            with open(log, "wb") as file:
+                file.write(whole[:-9])
+            cut = tandem("simulate", "--replay", log)
+            self.assertEqual(cut.returncode, 0, cut.stderr)
+            self.assertIn(b"the log is cut off", cut.stdout)
+            with open(log, "wb") as file:
+                file.write(whole[:100] + bytes([whole[100] ^ 4]) + whole[101:])
+            damaged = tandem("simulate", "--replay", log)
+            self.assertEqual(damaged.returncode, 1)
+            self.assertIn(b"the event log is damaged", damaged.stderr)
+            self.assertIn(log.encode(), damaged.stderr)
+
+    def test_no_file_is_overwritten(self):
+        with tempfile.NamedTemporaryFile() as file:
+            result = tandem("-m", TINY, "--raw", "Hello", "--record", file.name)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(file.name.encode(), result.stderr)
+
+    def test_simulate_says_what_it_needs(self):
+        self.assertIn(b"--replay FILE", tandem("simulate").stderr)
+        self.assertIn(b"for --replay", tandem("simulate", "x.json", "--max-seqs", "3").stderr)
+
+
 class Cache(unittest.TestCase):
     def test_packed_weights_are_listed_and_removed(self):
         with tempfile.TemporaryDirectory() as folder:
