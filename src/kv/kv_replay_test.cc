@@ -138,7 +138,6 @@ ReplayResult Replay(const std::vector<Turn>& turns, int64_t shared, int32_t bloc
   CacheHarness harness({testing::ChapterGroup(blocks)}, std::move(options));
   FreshTokens fresh;
   std::map<int32_t, std::vector<TokenId>> histories;
-  ReplayResult result;
   for (const Turn& turn : turns) {
     harness.cache.Advance(turn.at);
     std::vector<TokenId>& history = histories[turn.conversation];
