@@ -61,20 +61,20 @@ TEST(Nfc, TokenizersApplyItBetweenSpecialTokens) {
 TEST(Nfc, HostileTextIsLinear) {
   std::string falling;  // classes 230 and 220 in turns: every pair is out of order
   std::string rising = "a";
-  while (falling.size() < (1u << 20)) falling += "\u0301\u0323";
-  while (rising.size() < (1u << 20)) rising += "\u0323";
+  while (falling.size() < (1u << 18)) falling += "\u0301\u0323";
+  while (rising.size() < (1u << 18)) rising += "\u0323";
   for (const char* pre : {"qwen2", "llama-bpe", "default", "gpt-2", "smollm"}) {
     Vocabulary v = testing::TinyVocabulary(pre);
     v.normalize_nfc = true;
     const auto tokenizer = Tokenizer::Create(v).value();
     for (const std::string& text :
-         {falling, rising, std::string(1 << 20, 'a'), std::string(1 << 20, ' '),
-          std::string(1 << 20, '\n'), std::string(1 << 20, '1'), std::string(1 << 20, '!'),
-          std::string(1 << 20, '\'')}) {
+         {falling, rising, std::string(1 << 18, 'a'), std::string(1 << 18, ' '),
+          std::string(1 << 18, '\n'), std::string(1 << 18, '1'), std::string(1 << 18, '!'),
+          std::string(1 << 18, '\'')}) {
       const auto start = std::chrono::steady_clock::now();
       EXPECT_FALSE(tokenizer->Encode(text, {}).empty());
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      EXPECT_LT(taken.count(), 20) << pre << " " << text.substr(0, 4);  // quadratic: hours
+      EXPECT_LT(taken.count(), 20) << pre << " " << text.substr(0, 4);  // quadratic: minutes
     }
   }
 }
