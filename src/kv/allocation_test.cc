@@ -5,30 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "base/testing/counting_new.h"
 #include "kv/testing/cache_harness.h"
-
-namespace {
-thread_local bool counting = false;
-thread_local int64_t allocations = 0;
-}  // namespace
-
-// Not inlined: gcc would compare a visible free() with an operator new that it does not see.
-[[gnu::noinline]] void* operator new(size_t size) {
-  if (counting) ++allocations;
-  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-// std::stable_sort asks like this.
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (counting) ++allocations;
-  return std::malloc(size > 0 ? size : 1);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tandem::testing {
 namespace {
