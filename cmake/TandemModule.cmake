@@ -21,7 +21,8 @@ function(tandem_module_deps MODULE OUT)
   message(FATAL_ERROR "module ${MODULE} has no line in src/DEPS")
 endfunction()
 
-# Parsed once for all tests. Sources of tests are built to be run once: -O1 saves more than it costs.
+# Parsed once for all tests. Sources of tests are built to be run once: -O1 saves more than it
+# costs.
 set(TANDEM_TEST_OPTIONS -O1)
 if(TANDEM_TESTS AND TANDEM_PCH)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_pch.cc CONTENT "")

@@ -28,8 +28,8 @@ struct FetchOrder {
   FetchId id;
   RequestId request;
   std::vector<TokenId> tokens;  // the positions whose state is wanted: a prompt without its last
-  // The state of positions [0, have) is here; a multiple of every group's tokens per block, and less
-  // than tokens.size().
+  // The state of positions [0, have) is here; a multiple of every group's tokens per block, and
+  // less than tokens.size().
   int32_t have = 0;
   // Per group, in order of position: the blocks of positions [have, tokens.size()).
   std::vector<std::vector<BlockId>> blocks;
