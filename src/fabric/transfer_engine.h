@@ -66,7 +66,9 @@ struct WritePiece {
 
 struct TransferEnded {
   TransferId transfer;
-  Status status;  // UNAVAILABLE: the peer; DEADLINE_EXCEEDED; CANCELLED; PERMISSION_DENIED: the key
+  // UNAVAILABLE: the peer, or the deadline; CANCELLED; FAILED_PRECONDITION: the region is closed, or
+  // the key is wrong.
+  Status status;
   TimeNs finished = 0;
 };
 // Every piece of an expectation has come, or its deadline has passed with `missing` pieces.
