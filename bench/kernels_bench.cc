@@ -18,9 +18,9 @@
 #include "device/cpu_device.h"
 #include "kernels/ops.h"
 #include "kernels/probe.h"
+#include "kernels/ref/ops_ref.h"
 #include "os/cpu.h"
 #include "tensor/block_quant.h"
-#include "tensor/half.h"
 
 namespace tandem {
 namespace {
@@ -200,14 +200,15 @@ class AttentionState {
   static constexpr int32_t kKvHeads = 3;
   static constexpr int32_t kHeadDim = 64;
 
-  AttentionState(Device& device, int32_t rows, int32_t depth, int32_t new_tokens) {
+  AttentionState(Device& device, DType kv, int32_t rows, int32_t depth, int32_t new_tokens) {
     ModelSpec spec;
     spec.architecture = "llama";
     spec.num_layers = kLayers;
     spec.num_heads = kHeads;
     spec.num_kv_heads = kKvHeads;
     spec.head_dim = kHeadDim;
-    group_ = MakeStateGroups(spec, Numerics::kFast, kDefaultTokensPerBlock, {}).value().front();
+    group_ =
+        MakeStateGroups(spec, {Arithmetic::kFast, kv}, kDefaultTokensPerBlock, {}).value().front();
     const auto blocks_per_row = static_cast<int32_t>(group_.BlocksFor(depth + new_tokens));
     view_.group = &group_;
     view_.num_blocks = rows * blocks_per_row;
@@ -239,13 +240,20 @@ class AttentionState {
   }
 
  private:
-  // All values f16 of -1 .. 1.
+  // Values of -1 .. 1, the same in every page.
   void Fill() {
-    const std::vector<float> values = RandomFloats(group_.PageBytes() / 2, 3);
-    std::vector<uint16_t> page;
-    for (const float value : values) page.push_back(FloatToHalf(value));
-    for (size_t at = 0; at + page.size() * 2 <= memory_.size(); at += page.size() * 2) {
-      std::memcpy(memory_.data() + at, page.data(), page.size() * 2);
+    std::vector<std::byte> page(static_cast<size_t>(group_.PageBytes()));
+    for (int32_t slot = 0; slot < group_.tokens_per_block; ++slot) {
+      for (int32_t h = 0; h < kKvHeads; ++h) {
+        for (size_t plane = 0; plane < 2; ++plane) {
+          const auto seed = static_cast<uint64_t>((slot * kKvHeads + h) * 2) + plane;
+          ref::StoreState(group_, plane, slot, RandomFloats(kHeadDim, seed).data(),
+                          page.data() + group_.OffsetInBlock(0, h, plane));
+        }
+      }
+    }
+    for (size_t at = 0; at + page.size() <= memory_.size(); at += page.size()) {
+      std::memcpy(memory_.data() + at, page.data(), page.size());
     }
   }
 
@@ -259,12 +267,12 @@ class AttentionState {
 };
 
 // ranges: sequences, depth before the step, new tokens of each.
-void BenchAttention(benchmark::State& state, Machine& machine) {
+void BenchAttention(benchmark::State& state, Machine& machine, DType kv_type) {
   const auto rows = static_cast<int32_t>(state.range(0));
   const auto depth = static_cast<int32_t>(state.range(1));
   const auto new_tokens = static_cast<int32_t>(state.range(2));
   constexpr int32_t kCols = AttentionState::kHeads * AttentionState::kHeadDim;
-  const AttentionState kv(*machine.device, rows, depth, new_tokens);
+  const AttentionState kv(*machine.device, kv_type, rows, depth, new_tokens);
   const int32_t tokens = rows * new_tokens;
   const std::vector<float> q = RandomFloats(int64_t{tokens} * kCols, 4);
   ActivationRows out(tokens, kCols);
@@ -349,14 +357,17 @@ void RegisterAll(Machine& machine) {
   for (const DType dtype : kAllTypes) {
     RegisterMatMul(machine, dtype, kTypesCase, {1, 16, 256});
   }
-  add("Attention/smollm2", BenchAttention)
-      ->ArgNames({"rows", "depth", "new"})
-      ->Args({1, 128, 1})
-      ->Args({1, 1024, 1})
-      ->Args({1, 4096, 1})
-      ->Args({16, 1024, 1})
-      ->Args({1, 0, 256})
-      ->Args({1, 1024, 256});
+  for (const DType kv_type : kKvTypes) {
+    add(fmt::format("Attention/smollm2/{}", NameOfKvType(kv_type)),
+        [kv_type](benchmark::State& state, Machine& m) { BenchAttention(state, m, kv_type); })
+        ->ArgNames({"rows", "depth", "new"})
+        ->Args({1, 128, 1})
+        ->Args({1, 1024, 1})
+        ->Args({1, 4096, 1})
+        ->Args({16, 1024, 1})
+        ->Args({1, 0, 256})
+        ->Args({1, 1024, 256});
+  }
   add("RmsNorm/smollm2", BenchRmsNorm)->ArgName("M")->Arg(1)->Arg(256);
   add("SiluMul/smollm2", BenchSiluMul)->ArgName("M")->Arg(1)->Arg(256);
 }

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
+#include <vector>
 
 #include "core/cost.h"
 #include "core/model_spec.h"
@@ -61,6 +64,47 @@ TEST(MakeStateGroups, FastStoresHalfOfWhatExactStores) {
   EXPECT_EQ(exact[0].BlockBytes(), 2 * fast[0].BlockBytes());
   EXPECT_FALSE(MakeStateGroups(SmolLm2(), Numerics::kFast, 16, {0, 2}).ok());
   EXPECT_EQ(MakeStateGroups(SmolLm2(), Numerics::kFast, 16, {0, 3}).value()[0].num_heads, 1);
+}
+
+TEST(MakeStateGroups, StoresWhatTheNumericsSay) {
+  for (const DType type : kKvTypes) {
+    const Numerics numerics{Arithmetic::kFast, type};
+    const StateGroup group = MakeStateGroups(SmolLm2(), numerics, 16, {}).value()[0];
+    for (const StatePlane& plane : group.planes) EXPECT_EQ(plane.dtype, type);
+    EXPECT_EQ(group.BlockBytes(), BytesOf(type, int64_t{30} * 3 * 2 * 16 * 64));
+    // What budgets, planner and benches count with.
+    const StateGroup groups[] = {group};
+    EXPECT_EQ(CostOfModel(SmolLm2(), groups, 0, 0).kv_bytes_per_token, group.BlockBytes() / 16);
+  }
+}
+
+TEST(Numerics, NameHoldsArithmeticAndKvType) {
+  EXPECT_EQ(NameOf(Numerics::kExact), "exact-kv-f32");
+  EXPECT_EQ(NameOf(Numerics::kFast), "fast-kv-f16");
+  std::vector<std::string_view> names;
+  for (const char* arithmetic : {"exact", "fast"}) {
+    for (const DType type : kKvTypes) {
+      const auto numerics = NumericsFromName(arithmetic, NameOfKvType(type));
+      ASSERT_TRUE(numerics.ok());
+      EXPECT_EQ(numerics->kv, type);
+      EXPECT_EQ(NameOf(numerics->arithmetic), arithmetic);
+      names.push_back(NameOf(*numerics));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
+}
+
+TEST(Numerics, EachArithmeticHasItsOwnKvType) {
+  EXPECT_EQ(NumericsFromName("exact").value(), Numerics::kExact);
+  EXPECT_EQ(NumericsFromName("fast").value(), Numerics::kFast);
+  EXPECT_EQ(NumericsFromName("fast", "bf16").value(), (Numerics{Arithmetic::kFast, DType::kBF16}));
+  EXPECT_EQ(NumericsFromName("fats").status().message(),
+            "unknown numerics 'fats': use exact or fast");
+  for (const char* wrong : {"q4_0", "F16", "f8", "q8_0 "}) {
+    EXPECT_EQ(NumericsFromName("fast", wrong).status().message(),
+              fmt::format("unknown KV type '{}': use f32, f16, bf16, q8_0", wrong));
+  }
 }
 
 TEST(CostOfStep, CountsPairsBytesAndOperations) {

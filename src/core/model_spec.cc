@@ -1,6 +1,11 @@
 #include "core/model_spec.h"
 
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <numeric>
+
+#include "base/check.h"
 
 namespace tandem {
 namespace {
@@ -37,6 +42,20 @@ Status CheckRope(const RopeSpec& rope, int32_t head_dim) {
   return OkStatus();
 }
 
+// In the order of kKvTypes.
+constexpr std::array<std::string_view, 4> kKvTypeNames = {"f32", "f16", "bf16", "q8_0"};
+constexpr std::array<std::string_view, 4> kExactNames = {"exact-kv-f32", "exact-kv-f16",
+                                                         "exact-kv-bf16", "exact-kv-q8_0"};
+constexpr std::array<std::string_view, 4> kFastNames = {"fast-kv-f32", "fast-kv-f16",
+                                                        "fast-kv-bf16", "fast-kv-q8_0"};
+static_assert(kKvTypeNames.size() == std::size(kKvTypes));
+
+size_t IndexOf(DType kv_type) {
+  const auto found = std::find(std::begin(kKvTypes), std::end(kKvTypes), kv_type);
+  TANDEM_CHECK(found != std::end(kKvTypes));
+  return static_cast<size_t>(found - std::begin(kKvTypes));
+}
+
 }  // namespace
 
 Status ModelSpec::Validate() const {
@@ -62,13 +81,34 @@ Status ModelSpec::Validate() const {
 }
 
 std::string_view NameOf(Numerics numerics) {
-  return numerics == Numerics::kExact ? "exact" : "fast";
+  const size_t kv = IndexOf(numerics.kv);
+  return numerics.arithmetic == Arithmetic::kExact ? kExactNames[kv] : kFastNames[kv];
 }
 
-Result<Numerics> NumericsFromName(std::string_view name) {
-  if (name == "exact") return Numerics::kExact;
-  if (name == "fast") return Numerics::kFast;
-  return InvalidArgumentError("unknown numerics '{}': use exact or fast", name);
+std::string_view NameOf(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::kExact ? "exact" : "fast";
+}
+
+std::string_view NameOfKvType(DType type) { return kKvTypeNames[IndexOf(type)]; }
+
+Result<DType> KvTypeFromName(std::string_view name) {
+  for (size_t i = 0; i < std::size(kKvTypes); ++i) {
+    if (kKvTypeNames[i] == name) return kKvTypes[i];
+  }
+  return InvalidArgumentError("unknown KV type '{}': use {}", name, fmt::join(kKvTypeNames, ", "));
+}
+
+Result<Numerics> NumericsFromName(std::string_view name, std::string_view kv_type) {
+  Numerics numerics = Numerics::kFast;
+  if (name == "exact") {
+    numerics = Numerics::kExact;
+  } else if (name != "fast") {
+    return InvalidArgumentError("unknown numerics '{}': use exact or fast", name);
+  }
+  if (!kv_type.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(numerics.kv, KvTypeFromName(kv_type));
+  }
+  return numerics;
 }
 
 Result<std::vector<StateGroup>> MakeStateGroups(const ModelSpec& spec, Numerics numerics,
@@ -78,13 +118,12 @@ Result<std::vector<StateGroup>> MakeStateGroups(const ModelSpec& spec, Numerics 
         "{} heads and {} KV heads do not split over {} tensor-parallel ranks", spec.num_heads,
         spec.num_kv_heads, shard.world);
   }
-  const DType dtype = numerics == Numerics::kExact ? DType::kF32 : DType::kF16;
   StateGroup group;
   group.layers.resize(static_cast<size_t>(spec.num_layers));
   std::iota(group.layers.begin(), group.layers.end(), 0);
   group.num_heads = spec.num_kv_heads / shard.world;
-  group.planes = {{"k", dtype, TileLayout::kDimMajor, spec.head_dim},
-                  {"v", dtype, TileLayout::kTokenMajor, spec.head_dim}};
+  group.planes = {{"k", numerics.kv, TileLayout::kDimMajor, spec.head_dim},
+                  {"v", numerics.kv, TileLayout::kTokenMajor, spec.head_dim}};
   group.tokens_per_block = tokens_per_block;
   group.shard = shard;
   TANDEM_RETURN_IF_ERROR(group.Validate());

@@ -51,13 +51,34 @@ struct ModelSpec {
   Status Validate() const;
 };
 
-// How numbers are computed. Two runs with the same id give the same bits for the same row
-//   (docs/decisions/001). exact  dequantised weights, f32 activations, f32 KV: the oracle setting
-//   fast   activations quantised to 8 bits per 32 values where the weights are quantised, f16 KV
-enum class Numerics : uint8_t { kExact, kFast };
+enum class Arithmetic : uint8_t {
+  kExact,  // dequantised weights, f32 activations
+  kFast,   // activations quantised to 8 bits per 32 values where the weights are quantised
+};
 
+// The numerics id: how numbers are computed, and how K and V are stored. Two runs with the same id
+// give the same bits for the same row (docs/decisions/001, 006).
+struct Numerics {
+  Arithmetic arithmetic = Arithmetic::kFast;
+  DType kv = DType::kF16;  // one of kKvTypes
+
+  static const Numerics kExact;  // with f32 KV: the oracle setting
+  static const Numerics kFast;   // with f16 KV
+  bool operator==(const Numerics&) const = default;
+};
+inline constexpr Numerics Numerics::kExact = {Arithmetic::kExact, DType::kF32};
+inline constexpr Numerics Numerics::kFast = {Arithmetic::kFast, DType::kF16};
+
+inline constexpr DType kKvTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0};
+
+// "fast-kv-f16": both parts, in prefix cache and hand-off identities, logs and reports.
 std::string_view NameOf(Numerics numerics);
-Result<Numerics> NumericsFromName(std::string_view name);
+std::string_view NameOf(Arithmetic arithmetic);  // "fast", "exact"
+std::string_view NameOfKvType(DType type);       // "f16", of kKvTypes
+// INVALID_ARGUMENT names the choices.
+Result<DType> KvTypeFromName(std::string_view name);
+// By the name of the arithmetic, and of the KV type (empty: the one that goes with it, as above).
+Result<Numerics> NumericsFromName(std::string_view name, std::string_view kv_type = {});
 
 inline constexpr int32_t kDefaultTokensPerBlock = 16;
 

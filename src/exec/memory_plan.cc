@@ -74,9 +74,10 @@ Status MemoryPlan::Check() const {
 }
 
 std::string MemoryPlan::ToText() const {
-  return fmt::format("memory: weights {} + KV {} + activations {} + runtime {} = {} of {}",
-                     FormatBytes(weights), FormatBytes(kv), FormatBytes(activations),
-                     FormatBytes(runtime), FormatBytes(total()), FormatBytes(limit));
+  return fmt::format("memory: weights {} + {}{}KV {} + activations {} + runtime {} = {} of {}",
+                     FormatBytes(weights), kv_type, kv_type.empty() ? "" : " ", FormatBytes(kv),
+                     FormatBytes(activations), FormatBytes(runtime), FormatBytes(total()),
+                     FormatBytes(limit));
 }
 
 Result<std::vector<int32_t>> ChooseBlocks(std::span<const StateGroup> groups, int64_t kv_bytes,

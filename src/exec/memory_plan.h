@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -22,13 +23,14 @@ struct MemoryPlan {
   int64_t kv = 0;           // M_KV: block pools
   int64_t activations = 0;  // M_a: workspaces, logits
   int64_t runtime = 0;  // M_u: prepared buffers, tables, and a fixed share for program and threads
+  std::string_view kv_type = {};  // "f16": what M_KV is stored in
 
   int64_t total() const { return weights + kv + activations + runtime; }
   // RESOURCE_EXHAUSTED names the first term, in the order above, that no longer fits, with the
   // numbers and the flags that change it.
   Status Check() const;
-  // "memory: weights 98.0 MiB + KV 360.0 MiB + activations 12.1 MiB + runtime 32.0 MiB = 502.1 MiB
-  // of 23.4 GiB"
+  // "memory: weights 98.0 MiB + f16 KV 360.0 MiB + activations 12.1 MiB + runtime 32.0 MiB = 502.1
+  // MiB of 23.4 GiB"
   std::string ToText() const;
 };
 

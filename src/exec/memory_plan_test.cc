@@ -27,6 +27,15 @@ TEST(MemoryPlan, NamesTheTermThatDoesNotFit) {
   EXPECT_NE(plan.Check().message().find("M_w"), std::string::npos);
 }
 
+TEST(MemoryPlan, SaysWhatTheCacheIsStoredIn) {
+  MemoryPlan plan{int64_t{1} << 30, 1024, 2048, 512, 0};
+  EXPECT_EQ(plan.ToText(),
+            "memory: weights 1.0 KiB + KV 2.0 KiB + activations 512 B + runtime 0 B = 3.5 KiB of "
+            "1.0 GiB");
+  plan.kv_type = "q8_0";
+  EXPECT_NE(plan.ToText().find("+ q8_0 KV 2.0 KiB +"), std::string::npos);
+}
+
 TEST(ParseBytes, ReadsUnitsAndRefusesTheRest) {
   EXPECT_EQ(ParseBytes("1.5g").value(), int64_t{3} << 29);
   EXPECT_EQ(ParseBytes("512MiB").value(), int64_t{512} << 20);
@@ -41,6 +50,18 @@ TEST(ParseBytes, ReadsUnitsAndRefusesTheRest) {
 TEST(FormatBytes, PicksTheUnit) {
   EXPECT_EQ(FormatBytes(640), "640 B");
   EXPECT_EQ(FormatBytes(int64_t{3} << 29), "1.5 GiB");
+}
+
+TEST(ChooseBlocks, CountsTheScalesOfQ8) {
+  StateGroup group = Group(16, 64);
+  const auto blocks = [&group](DType dtype) {
+    group.planes[0].dtype = dtype;
+    return ChooseBlocks({&group, 1}, int64_t{1} << 20, 1000, 1000, 1).value()[0];
+  };
+  EXPECT_EQ(blocks(DType::kF32), 256);
+  EXPECT_EQ(blocks(DType::kF16), 512);
+  EXPECT_EQ(blocks(DType::kBF16), 512);
+  EXPECT_EQ(blocks(DType::kQ8_0), (1 << 20) / (16 * 64 + 16 * 4));
 }
 
 TEST(ChooseBlocks, WantsFullContextsAndTakesWhatFits) {

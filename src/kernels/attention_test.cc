@@ -26,6 +26,21 @@ struct Geometry {
   int32_t cols() const { return num_heads * head_dim; }
 };
 
+constexpr DType kStateTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0};
+
+// Half a code of the largest magnitude, whose scale is rounded to f16.
+constexpr float kRoundingOfQ8 = 0.5f / 127 * (1 + 0x1p-11f) * (1 + 0x1p-20f);
+
+// How far a stored value is from the one that came, relative to the largest magnitude around it.
+float RoundingOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return 0x1p-11f;
+    case DType::kBF16: return 0x1p-8f;
+    case DType::kQ8_0: return kRoundingOfQ8;
+    default: return 0;
+  }
+}
+
 StateGroup GroupOf(const Geometry& g) {
   StateGroup group;
   group.layers = {0, 1};
@@ -125,7 +140,7 @@ class World {
 
  private:
   void Poison() {
-    // NaN in f16 and in f32.
+    // NaN in every type; of kQ8_0, the scales.
     for (auto& b : pool_) b = std::byte{0x7F};
   }
 
@@ -134,19 +149,9 @@ class World {
       const BlockId block(tables_[static_cast<size_t>(table_begin + p / group_.tokens_per_block)]);
       for (int32_t h = 0; h < geometry_.num_kv_heads; ++h) {
         for (size_t plane = 0; plane < 2; ++plane) {
-          std::byte* tile = state().Tile(block, 1, h, plane);
-          for (int32_t d = 0; d < geometry_.head_dim; ++d) {
-            const int32_t slot = p % group_.tokens_per_block;
-            const int32_t at =
-                plane == 0 ? d * group_.tokens_per_block + slot : slot * geometry_.head_dim + d;
-            const float value = testing_kernels::RandomFloat(rng, 2.0f);
-            if (geometry_.dtype == DType::kF32) {
-              std::memcpy(tile + at * 4, &value, 4);
-            } else {
-              const uint16_t half = FloatToHalf(value);
-              std::memcpy(tile + at * 2, &half, 2);
-            }
-          }
+          const std::vector<float> x = RandomFloats(rng, geometry_.head_dim, 2.0f);
+          ref::StoreState(group_, plane, p % group_.tokens_per_block, x.data(),
+                          state().Tile(block, 1, h, plane));
         }
       }
     }
@@ -220,7 +225,8 @@ class AttentionTest : public IsaTest {
 
 TEST_P(AttentionTest, DecodeRowsEqualTheReference) {
   SplitMix64 rng(1);
-  for (const DType dtype : {DType::kF16, DType::kF32}) {
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
     for (const int threads : {1, 2, 3}) {
       World one(rng, {.dtype = dtype}, {{0, 1}});
       Compare(one, threads, true);
@@ -232,36 +238,64 @@ TEST_P(AttentionTest, DecodeRowsEqualTheReference) {
 
 TEST_P(AttentionTest, LongContextsSplitAndMergeAsTheReference) {
   SplitMix64 rng(2);
-  for (const int32_t position : {510, 511, 512, 513, 1023, 1600}) {
-    World world(rng, {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32}, {{position, 1}});
-    for (const int threads : {1, 2}) Compare(world, threads, true);
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    for (const int32_t position : {510, 511, 512, 513, 1023, 1600}) {
+      World world(rng, {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .dtype = dtype},
+                  {{position, 1}});
+      for (const int threads : {1, 2}) Compare(world, threads, true);
+    }
   }
 }
 
 TEST_P(AttentionTest, ChunksEqualTheReference) {
   SplitMix64 rng(3);
-  const Geometry small{.num_heads = 4, .num_kv_heads = 2, .head_dim = 16};
-  for (const int32_t tokens : {2, 3, 7, 40}) {
-    for (const int32_t position : {0, 1, 17, 500}) {
-      World world(rng, small, {{position, tokens}});
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    const Geometry small{.num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .dtype = dtype};
+    for (const int32_t tokens : {2, 3, 7, 40}) {
+      for (const int32_t position : {0, 1, 17, 500}) {
+        World world(rng, small, {{position, tokens}});
+        Compare(world, 2, true);
+      }
+    }
+    World mixed(rng, small, {{30, 1}, {0, 37}, {509, 9}, {700, 1}, {1020, 12}});
+    Compare(mixed, 2, true);
+    // Tiles of one query head each, and of full rows.
+    for (const int32_t heads : {1, 8}) {
+      World world(rng, {.num_heads = heads, .num_kv_heads = 1, .dtype = dtype}, {{490, 40}});
       Compare(world, 2, true);
     }
   }
-  World mixed(rng, small, {{30, 1}, {0, 37}, {509, 9}, {700, 1}, {1020, 12}});
-  Compare(mixed, 2, true);
 }
 
 TEST_P(AttentionTest, OddShapesEqualTheReference) {
   SplitMix64 rng(4);
-  for (const int32_t per_block : {1, 3, 8, 16, 32, 48, 100}) {
-    World world(rng,
-                {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .tokens_per_block = per_block},
-                {{50, 1}, {3, 20}, {515, 1}});
-    Compare(world, 2, true);
-  }
-  for (const int32_t head_dim : {2, 8, 20, 80, 128, 256}) {
-    World world(rng, {.num_heads = 2, .num_kv_heads = 1, .head_dim = head_dim}, {{20, 5}});
-    Compare(world, 2, 2 * head_dim % 32 == 0);
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    for (const int32_t per_block : {1, 3, 8, 16, 32, 48, 100}) {
+      World world(rng,
+                  {.num_heads = 4,
+                   .num_kv_heads = 2,
+                   .head_dim = 48,
+                   .tokens_per_block = per_block,
+                   .dtype = dtype},
+                  {{50, 1}, {3, 20}, {515, 1}});
+      Compare(world, 2, true);
+    }
+    // Whole runs of 32, and of 2, 8, 16, 20 and 28 behind them.
+    for (const int32_t head_dim : {2, 8, 16, 20, 34, 60, 80, 128, 256}) {
+      for (const int32_t per_block : {16, 5}) {
+        World world(rng,
+                    {.num_heads = 2,
+                     .num_kv_heads = 1,
+                     .head_dim = head_dim,
+                     .tokens_per_block = per_block,
+                     .dtype = dtype},
+                    {{20, 5}});
+        Compare(world, 2, 2 * head_dim % 32 == 0);
+      }
+    }
   }
   // One KV head for all; more query heads than a tile has rows; one query head for each.
   for (const auto& [heads, kv] : {std::pair{8, 1}, {40, 1}, {32, 2}, {3, 3}}) {
@@ -271,22 +305,29 @@ TEST_P(AttentionTest, OddShapesEqualTheReference) {
 }
 
 TEST_P(AttentionTest, TheBlockSizeDoesNotChangeTheNumbers) {
-  std::vector<float> first;
-  for (const int32_t per_block : {16, 5, 64}) {
-    SplitMix64 rng(5);  // the same state and queries
-    World world(rng,
-                {.num_heads = 2, .num_kv_heads = 1, .head_dim = 32, .tokens_per_block = per_block},
-                {{500, 40}});
-    const auto out = Compare(world, 2, true);
-    EXPECT_TRUE(first.empty() || SameBits(out, first));
-    first = out;
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    std::vector<float> first;
+    for (const int32_t per_block : {16, 5, 64}) {
+      SplitMix64 rng(5);  // the same state and queries
+      World world(rng,
+                  {.num_heads = 2,
+                   .num_kv_heads = 1,
+                   .head_dim = 32,
+                   .tokens_per_block = per_block,
+                   .dtype = dtype},
+                  {{500, 40}});
+      const auto out = Compare(world, 2, true);
+      EXPECT_TRUE(first.empty() || SameBits(out, first));
+      first = out;
+    }
   }
 }
 
-TEST_P(AttentionTest, ATokenDoesNotDependOnItsChunk) {
-  // The same sequence in one chunk, and token by token with the state of the earlier ones in place.
+// The same sequence in one chunk, and token by token with the state of the earlier ones in place.
+void ExpectTokensOfAChunkStandAlone(DType dtype) {
   SplitMix64 rng(6);
-  const Geometry g{.num_heads = 6, .num_kv_heads = 2, .head_dim = 32};
+  const Geometry g{.num_heads = 6, .num_kv_heads = 2, .head_dim = 32, .dtype = dtype};
   World world(rng, g, {{505, 14}});
   auto q = world.q_, k = world.k_;
   RopeStore(StreamOf(2), world.rope(&q, &k));
@@ -306,6 +347,44 @@ TEST_P(AttentionTest, ATokenDoesNotDependOnItsChunk) {
     const std::vector<float> expected(whole.f32.begin() + t * g.cols(),
                                       whole.f32.begin() + (t + 1) * g.cols());
     ASSERT_TRUE(SameBits(alone.f32, expected)) << "token " << t;
+  }
+}
+
+TEST_P(AttentionTest, ATokenDoesNotDependOnItsChunk) {
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    ExpectTokensOfAChunkStandAlone(dtype);
+  }
+}
+
+// Numbers of every kind: ties, beyond the largest of the type, subnormal, infinite, NaN.
+TEST_P(AttentionTest, UnusualNumbersAreStoredAsTheReference) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> unusual = {
+      0.0f,   -0.0f,     1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, 65504.0f,         65520.0f, 3e38f,
+      -3e38f, 0x1p-126f, 0x1.8p-140f,    0x1p-149f,        0x1.8p-25f,       63.5f,    62.5f,
+      -0.5f,  127.0f,    0x1.fffp+15f,   -8.4e6f,          0x1.fffffep+127f, kInf,     -kInf,
+      nan,    -nan};
+  for (const DType dtype : kStateTypes) {
+    SCOPED_TRACE(NameOf(dtype));
+    for (const size_t longest : {size_t{6}, size_t{15}, size_t{18}, unusual.size()}) {
+      SplitMix64 rng(13);
+      World world(rng, {.head_dim = 48, .dtype = dtype}, {{3, 12}});
+      auto q = world.q_, k = world.k_, v = world.v_;
+      for (float& x : v) x = unusual[rng.Below(longest)];
+      for (float& x : k) x = unusual[rng.Below(longest)];
+      auto args = world.rope(&q, &k);
+      args.v = v.data();
+      args.rope_dims = 0;
+      const auto pool = world.pool_;
+      ref::RopeStore(args);
+      const auto expected = world.pool_;
+      world.pool_ = pool;
+      RopeStore(StreamOf(2), args);
+      StreamOf(2).Synchronize();
+      EXPECT_EQ(world.pool_, expected) << "of the first " << longest;
+    }
   }
 }
 
@@ -375,6 +454,46 @@ TEST_P(AttentionTest, BiasesAndHeadNormsEqualTheReference) {
 }
 
 TANDEM_INSTANTIATE_ISAS(AttentionTest);
+
+// What the bytes of a tile mean, written without the library's own readers.
+TEST(StoredState, OfQ8IsCodesInTheOrderOfTheTileThenScales) {
+  SplitMix64 rng(14);
+  constexpr int32_t kDims = 80, kTokens = 5;  // runs of 32, 32 and 16 dims
+  StateGroup group = GroupOf(
+      {.num_kv_heads = 1, .head_dim = kDims, .tokens_per_block = kTokens, .dtype = DType::kQ8_0});
+  ASSERT_EQ(group.PlaneBytes(0), kTokens * (kDims + 2 * 3));
+  std::vector<std::byte> tiles[2];
+  std::vector<float> x;
+  for (size_t plane = 0; plane < 2; ++plane) {
+    tiles[plane].resize(static_cast<size_t>(group.PlaneBytes(plane)));
+  }
+  for (int32_t slot = 0; slot < kTokens; ++slot) {
+    const auto token = RandomFloats(rng, kDims, 1.0f + static_cast<float>(slot));
+    x.insert(x.end(), token.begin(), token.end());
+    for (size_t plane = 0; plane < 2; ++plane) {
+      ref::StoreState(group, plane, slot, token.data(), tiles[plane].data());
+    }
+  }
+  for (int32_t slot = 0; slot < kTokens; ++slot) {
+    for (int32_t d = 0; d < kDims; ++d) {
+      const int32_t run = d / 32;
+      const auto stored = [&](size_t plane, int32_t code_at, int32_t scale_at) {
+        const auto code = static_cast<int8_t>(tiles[plane][static_cast<size_t>(code_at)]);
+        uint16_t scale = 0;
+        std::memcpy(&scale, &tiles[plane][static_cast<size_t>(kTokens * kDims + 2 * scale_at)], 2);
+        return static_cast<float>(code) * HalfToFloat(scale);
+      };
+      float largest = 0;
+      for (int32_t i = run * 32; i < std::min(kDims, run * 32 + 32); ++i) {
+        largest = std::max(largest, std::fabs(x[static_cast<size_t>(slot * kDims + i)]));
+      }
+      const float tolerance = largest * kRoundingOfQ8;
+      const float value = x[static_cast<size_t>(slot * kDims + d)];
+      EXPECT_NEAR(stored(0, d * kTokens + slot, run * kTokens + slot), value, tolerance);
+      EXPECT_NEAR(stored(1, slot * kDims + d, run * kTokens + slot), value, tolerance);
+    }
+  }
+}
 
 TEST(RopeStoreReference, IsBiasThenNormThenRotation) {
   SplitMix64 rng(10);
@@ -453,6 +572,42 @@ TEST(AttentionReference, IsSoftmaxOfScaledScores) {
       }
       EXPECT_NEAR(out.f32[static_cast<size_t>(h * 8 + d)], expected, 1e-5);
     }
+  }
+}
+
+// Against the same state in f32. With keys wrong by at most e, scores are by at most s = scale *
+// |q|_1 * e, so each weight by a factor of at most exp(2 s); and the output is a mean of values
+// wrong by e.
+TEST(AttentionReference, OfAStoredTypeIsWithinItsRounding) {
+  const auto run = [](DType dtype) {
+    SplitMix64 rng(15);
+    const Geometry g{.num_heads = 6, .num_kv_heads = 2, .dtype = dtype};
+    World world(rng, g, {{600, 3}});
+    auto q = world.q_, k = world.k_;
+    ref::RopeStore(world.rope(&q, &k));
+    std::vector<float> scratch;
+    TestActivation out(3, g.cols(), true, false);
+    ref::Attention(world.attention(q, out.view, &scratch, 1));
+    return std::pair{out.f32, q};
+  };
+  const auto [expected, q] = run(DType::kF32);
+  // Of keys and values in `world`; rotation makes at most sqrt(2) of them.
+  constexpr float kLargest = 3 * 1.42f;
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const auto found = run(dtype).first;
+    const float error = RoundingOf(dtype) * kLargest;
+    double squares = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      float sum_q = 0;  // of the value's head
+      for (size_t d = i / 64 * 64; d < i / 64 * 64 + 64; ++d) sum_q += std::fabs(q[d]);
+      const float weights = std::exp(2 * sum_q / 8 * error) - 1;
+      EXPECT_NEAR(found[i], expected[i], error + weights * kLargest + 1e-5f) << NameOf(dtype);
+      squares += std::pow(found[i] - expected[i], 2.0);
+    }
+    // The bound is of the worst case; errors of both signs make far less, but something.
+    const double typical = std::sqrt(squares / static_cast<double>(found.size()));
+    EXPECT_LT(typical, 0.5 * error) << NameOf(dtype);
+    EXPECT_GT(typical, 1e-3 * error) << NameOf(dtype);
   }
 }
 

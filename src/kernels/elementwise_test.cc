@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -160,20 +161,25 @@ TEST_P(ElementwiseTest, AddGatherEmbedAndCopyEqualTheReference) {
     EXPECT_TRUE(SameBits(a, e));
   }
 
-  StateGroup group;
-  group.layers = {0, 1};
-  group.num_heads = 1;
-  group.planes = {{"k", DType::kF16, TileLayout::kDimMajor, 8},
-                  {"v", DType::kF16, TileLayout::kTokenMajor, 8}};
-  group.tokens_per_block = 4;
-  std::vector<std::byte> pool(static_cast<size_t>(group.BlockBytes()) * 4);
-  for (auto& b : pool) b = static_cast<std::byte>(rng.Below(256));
-  auto pool_ref = pool;
-  const std::vector<int32_t> from = {0, 3}, to = {1, 2};
-  ref::CopyBlocks({{pool_ref.data(), &group, 4}, from.data(), to.data(), 2});
-  CopyBlocks(StreamOf(2), {{pool.data(), &group, 4}, from.data(), to.data(), 2});
-  StreamOf(2).Synchronize();
-  EXPECT_EQ(pool, pool_ref);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    StateGroup group;
+    group.layers = {0, 1};
+    group.num_heads = 1;
+    group.planes = {{"k", dtype, TileLayout::kDimMajor, 40},
+                    {"v", dtype, TileLayout::kTokenMajor, 40}};
+    group.tokens_per_block = 4;
+    std::vector<std::byte> pool(static_cast<size_t>(group.BlockBytes()) * 4);
+    for (auto& b : pool) b = static_cast<std::byte>(rng.Below(256));
+    auto pool_ref = pool;
+    const std::vector<int32_t> from = {0, 3}, to = {1, 2};
+    ref::CopyBlocks({{pool_ref.data(), &group, 4}, from.data(), to.data(), 2});
+    CopyBlocks(StreamOf(2), {{pool.data(), &group, 4}, from.data(), to.data(), 2});
+    StreamOf(2).Synchronize();
+    EXPECT_EQ(pool, pool_ref) << NameOf(dtype);
+    // The copy says what the original said, to the last byte of its scales.
+    const auto block = static_cast<std::ptrdiff_t>(group.BlockBytes());
+    EXPECT_TRUE(std::equal(pool.begin() + 3 * block, pool.end(), pool.begin() + 2 * block));
+  }
 }
 
 TANDEM_INSTANTIATE_ISAS(ElementwiseTest);

@@ -32,6 +32,9 @@ inline constexpr float kCosSeries[5] = {-1.0f / 2, 1.0f / 24, -1.0f / 720, 1.0f 
 inline constexpr float kMaxCode = 127.0f;
 // A block whose largest magnitude is below counts as zeros: so scale / 256 stays a normal number.
 inline constexpr float kLeastMagnitude = 0x1p-80f;
+// The scale of a run of stored state, an f16, is at most its largest number: larger values than 127
+// times that saturate.
+inline constexpr float kStateScaleMax = 65504.0f;
 inline constexpr int32_t kFineBits = 8;
 inline constexpr float kFineUnits = 1 << kFineBits;  // per unit of a code
 

@@ -27,7 +27,7 @@ CpuStream& CpuOnly(Stream& stream, const char* op) {
 }
 
 void CheckStoredAs(const StatePlane& plane, TileLayout tile, int32_t dims) {
-  TANDEM_CHECK(plane.dtype == DType::kF32 || plane.dtype == DType::kF16);
+  TANDEM_CHECK(IsStateType(plane.dtype));
   TANDEM_CHECK_EQ(plane.tile, tile);
   TANDEM_CHECK_EQ(plane.dims, dims);
 }
@@ -38,6 +38,7 @@ void CheckState(const PagedStateView& state, int32_t num_kv_heads, int32_t head_
   TANDEM_CHECK_EQ(group.num_heads, num_kv_heads);
   TANDEM_CHECK_EQ(group.planes.size(), 2u);
   TANDEM_CHECK_LE(head_dim, kMaxHeadDim);
+  TANDEM_CHECK_EQ(group.planes[0].dtype, group.planes[1].dtype);
   CheckStoredAs(group.planes[0], TileLayout::kDimMajor, head_dim);
   CheckStoredAs(group.planes[1], TileLayout::kTokenMajor, head_dim);
 }

@@ -90,8 +90,11 @@ void MatMul(Stream& stream, const MatMulArgs& args);
 
 // What lies between the projections and attention, in place: adds the biases; normalises each head
 // of q and k as RmsNorm; rotates q and k by their positions; then writes k and v to the pages of
-// `layer` in their stored format (planes 0 and 1, kF32 or kF16). Null: without that bias or norm.
-// Positions below 2^24, rope_dims even and at most kMaxHeadDim.
+// `layer` in their stored format (planes 0 and 1, of one IsStateType). Null: without that bias or
+// norm. Positions below 2^24, rope_dims even and at most kMaxHeadDim.
+// kF16 and kBF16 round to nearest even. A run of kQ8_0 depends on its own values alone: scale =
+// f16(max|x| / 127), at most kStateScaleMax; code = x / scale rounded to nearest even, clamped to
+// +-127 (0 when the scale is 0). A NaN does not count for the scale and becomes the lowest code.
 struct RopeStoreArgs {
   BatchView batch;
   PagedStateView state;
@@ -122,10 +125,12 @@ void RopeStore(Stream& stream, const RopeStoreArgs& args);
 // The positions of a sequence are reduced in splits of kAttentionSplit at fixed absolute borders:
 // in a split, scores (dimension by dimension), their maximum, exp(score - maximum), its sum, and
 // the weighted sum of v (position by position), all in f32; splits are then merged in order. So the
-// numbers depend neither on how the work is divided nor on the block size. Requires plane 0 = k in
-// kDimMajor and plane 1 = v in kTokenMajor tiles, of kF32 or kF16; head_dim <= kMaxHeadDim. Query
-// heads h * num_heads / num_kv_heads and the following share KV head h. Fastest when
-// tokens_per_block is a multiple of 16 and head_dim of 64.
+// numbers depend neither on how the work is divided nor on the block size. Of kQ8_0 keys, q times
+// the codes are summed run by run of kScaleDims dimensions, and each sum joins those before as
+// fma(sum, scale, score); a code of kQ8_0 values counts with weight * scale, rounded once. Requires
+// plane 0 = k in kDimMajor and plane 1 = v in kTokenMajor tiles, of one IsStateType; head_dim <=
+// kMaxHeadDim. Query heads h * num_heads / num_kv_heads and the following share KV head h. Fastest
+// when tokens_per_block is a multiple of 16 and head_dim of 64.
 inline constexpr int32_t kAttentionSplit = 512;
 inline constexpr int32_t kMaxHeadDim = 256;
 struct AttentionArgs {

@@ -17,4 +17,9 @@ inline float BFloat16ToFloat(uint16_t bits) {
 }
 uint16_t FloatToBFloat16(float value);
 
+// A stored bfloat16: a type of its own, where uint16_t stands for f16.
+struct BFloat16 {
+  uint16_t bits = 0;
+};
+
 }  // namespace tandem

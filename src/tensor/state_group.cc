@@ -1,6 +1,16 @@
 #include "tensor/state_group.h"
 
 namespace tandem {
+namespace {
+
+constexpr int64_t kScaleBytes = 2;  // f16
+
+}  // namespace
+
+bool IsStateType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
+         dtype == DType::kQ8_0;
+}
 
 Status StateGroup::Validate() const {
   if (layers.empty()) return InvalidArgumentError("state group has no layers");
@@ -16,17 +26,26 @@ Status StateGroup::Validate() const {
     return InvalidArgumentError("shard {} of {}", shard.rank, shard.world);
   }
   for (const StatePlane& plane : planes) {
-    const int32_t row = plane.tile == TileLayout::kTokenMajor ? plane.dims : tokens_per_block;
-    if (plane.dims <= 0 || row % InfoOf(plane.dtype).block_elements != 0) {
-      return InvalidArgumentError("plane '{}' of {} values does not fit {}", plane.name, plane.dims,
-                                  NameOf(plane.dtype));
+    if (plane.dims <= 0) {
+      return InvalidArgumentError("plane '{}' has {} values a token", plane.name, plane.dims);
+    }
+    if (!IsStateType(plane.dtype)) {
+      return InvalidArgumentError("plane '{}' cannot be stored as {}: F32, F16, BF16 or Q8_0",
+                                  plane.name, NameOf(plane.dtype));
     }
   }
   return OkStatus();
 }
 
 int64_t StateGroup::PlaneBytes(size_t plane) const {
-  return BytesOf(planes[plane].dtype, int64_t{tokens_per_block} * planes[plane].dims);
+  const StatePlane& p = planes[plane];
+  if (p.dtype != DType::kQ8_0) return BytesOf(p.dtype, int64_t{tokens_per_block} * p.dims);
+  return ScalesOffset(plane) + int64_t{tokens_per_block} * ScaleRuns(p.dims) * kScaleBytes;
+}
+
+int64_t StateGroup::ScalesOffset(size_t plane) const {
+  const int64_t codes = int64_t{tokens_per_block} * planes[plane].dims;
+  return (codes + kScaleBytes - 1) / kScaleBytes * kScaleBytes;
 }
 
 int64_t StateGroup::HeadBytes() const {

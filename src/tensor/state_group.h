@@ -4,7 +4,11 @@
 // Not here: which blocks a sequence holds (kv/), memory (exec/).
 // Threads: values.
 // Invariants: order inside a block is [layer][head][plane][tile], so a head's slice of a page is
-//   one contiguous range, and so is a page (one layer of one block).
+//   one contiguous range, and so is a page (one layer of one block). A tile of kF32, kF16 or kBF16
+//   is its values. A tile of kQ8_0 is its codes, one signed byte a value, in the order of the
+//   layout; then its scales, one f16 for a token and each run of kScaleDims dims (the last may be
+//   shorter), [runs, tokens_per_block] in both layouts: kernels take those of neighbouring tokens
+//   together. The stored value is code * scale: 34 bytes for 32 of them.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +33,14 @@ enum class TileLayout : uint8_t {
   kTokenMajor,  // [tokens_per_block, dims]
   kDimMajor,    // [dims, tokens_per_block]: scores of all tokens of a block grow lane by lane
 };
+
+// Dims of a token that share a scale in a kQ8_0 plane.
+inline constexpr int32_t kScaleDims = 32;
+// Runs that `dims` values are cut into.
+constexpr int32_t ScaleRuns(int32_t dims) { return (dims + kScaleDims - 1) / kScaleDims; }
+
+// Types that state can be stored in: kF32, kF16, kBF16, kQ8_0.
+bool IsStateType(DType dtype);
 
 struct StatePlane {
   std::string name;  // "k", "v"
@@ -56,10 +68,12 @@ struct StateGroup {
   // Names the first field that makes no sense.
   Status Validate() const;
 
-  int64_t PlaneBytes(size_t plane) const;  // one head, one layer, one block
-  int64_t HeadBytes() const;               // all planes of one head
-  int64_t PageBytes() const;               // one layer of one block
-  int64_t BlockBytes() const;              // all layers
+  int64_t PlaneBytes(size_t plane) const;  // one head, one layer, one block: a tile
+  // Where the scales of a kQ8_0 tile begin: behind its codes, at an even offset.
+  int64_t ScalesOffset(size_t plane) const;
+  int64_t HeadBytes() const;   // all planes of one head
+  int64_t PageBytes() const;   // one layer of one block
+  int64_t BlockBytes() const;  // all layers
   // `layer` counts within the group.
   int64_t OffsetInBlock(int32_t layer, int32_t head, size_t plane) const;
   // Blocks that hold `tokens` consecutive tokens from position 0.

@@ -69,9 +69,36 @@ TEST(StateGroup, NamesTheFieldThatMakesNoSense) {
   g.kind = StateKind::kWindow;
   EXPECT_NE(g.Validate().message().find("window"), std::string::npos);
   g = TwoLayerGroup();
-  g.planes[1].dtype = DType::kQ8_0;
-  g.planes[1].dims = 48;
+  g.planes[1].dims = 0;
   EXPECT_NE(g.Validate().message().find("plane 'v'"), std::string::npos);
+  for (const DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kMXFP4, DType::kBF16}) {
+    g = TwoLayerGroup();
+    g.planes[1].dtype = dtype;
+    EXPECT_EQ(g.Validate().ok(), IsStateType(dtype)) << NameOf(dtype);
+    if (IsStateType(dtype)) continue;
+    EXPECT_NE(g.Validate().message().find("F32, F16, BF16 or Q8_0"), std::string::npos);
+  }
+}
+
+TEST(StateGroup, OfQ8CountsCodesAndScales) {
+  StateGroup g = TwoLayerGroup();
+  for (StatePlane& plane : g.planes) plane.dtype = DType::kQ8_0;
+  ASSERT_TRUE(g.Validate().ok());
+  // 34 bytes for 32 values, as in a file.
+  EXPECT_EQ(g.PlaneBytes(0), BytesOf(DType::kQ8_0, 16 * 64));
+  EXPECT_EQ(g.ScalesOffset(0), 16 * 64);
+  EXPECT_EQ(g.HeadBytes(), 2 * g.PlaneBytes(0));
+  EXPECT_EQ(g.PageBytes(), 3 * g.HeadBytes());
+  EXPECT_EQ(g.OffsetInBlock(1, 2, 1), g.PageBytes() + 2 * g.HeadBytes() + g.PlaneBytes(0));
+  EXPECT_EQ(g.PlaneBytes(0) % 64, 0);  // tiles of the usual shape keep to cache lines
+  // A last run of fewer dims has a scale as the others.
+  for (StatePlane& plane : g.planes) plane.dims = 80;
+  EXPECT_EQ(g.PlaneBytes(1), 16 * (80 + 3 * 2));
+  // Scales stand at even offsets.
+  g.tokens_per_block = 3;
+  for (StatePlane& plane : g.planes) plane.dims = 5;
+  EXPECT_EQ(g.ScalesOffset(1), 16);
+  EXPECT_EQ(g.PlaneBytes(1), 16 + 3 * 2);
 }
 
 }  // namespace

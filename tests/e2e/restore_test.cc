@@ -1,5 +1,5 @@
 // Plans that the scheduler makes for shared prefixes: positions whose state is there already, and
-// blocks that are copied before they are written to. By hand, on a real model.
+// blocks that are copied before they are written to. By hand, on a real model, with each KV type.
 #include <gtest/gtest.h>
 
 #include "tests/support/model_under_test.h"
@@ -21,13 +21,14 @@ SamplingParams Sampling() {
           .seed = 5};
 }
 
-class RestoreTest : public testing::Test {
+class RestoreTest : public testing::TestWithParam<DType> {
  protected:
   RestoreTest() : model_(Config()), prompt_(RandomPrompt(1, kVocab, kPromptTokens)) {}
 
   static TestConfig Config() {
     TestConfig config;
     config.model_path = GoldenPath("tiny_b.gguf");
+    config.numerics.kv = GetParam();
     config.block_tokens = kBlock;
     return config;
   }
@@ -83,7 +84,7 @@ class RestoreTest : public testing::Test {
   uint64_t last_step_ = 0;
 };
 
-TEST_F(RestoreTest, ARestoredPrefixChoosesAsOneThatWasRun) {
+TEST_P(RestoreTest, ARestoredPrefixChoosesAsOneThatWasRun) {
   const auto expected = Run(Join(0, {9, 4, 7, 1}, 0), 12);
   ASSERT_EQ(expected.size(), 13u * 3);
   // Two whole blocks are shared; the third has the row's own tokens.
@@ -96,7 +97,7 @@ TEST_F(RestoreTest, ARestoredPrefixChoosesAsOneThatWasRun) {
   EXPECT_NE(Run(forgetful, 12), expected);
 }
 
-TEST_F(RestoreTest, ACopiedBlockIsWrittenWithoutHarmToTheOriginal) {
+TEST_P(RestoreTest, ACopiedBlockIsWrittenWithoutHarmToTheOriginal) {
   const std::vector<int32_t> blocks = {9, 4, 7, 1};
   const auto expected = Run(Join(0, blocks, 0), 12);
   // Slot 1 begins in the middle of the third block: a copy of it.
@@ -113,6 +114,9 @@ TEST_F(RestoreTest, ACopiedBlockIsWrittenWithoutHarmToTheOriginal) {
   from_fork.copies.push_back({GroupId(0), BlockId(30), BlockId(34)});
   EXPECT_NE(Run(from_fork, 12), expected);
 }
+
+INSTANTIATE_TEST_SUITE_P(KvTypes, RestoreTest, testing::ValuesIn(kKvTypes),
+                         [](const auto& type) { return std::string(NameOfKvType(type.param)); });
 
 }  // namespace
 }  // namespace tandem

@@ -1,6 +1,7 @@
 // What: Attention: scores, softmax and weighted sums over paged state, split by split, and the
 //   merge of splits.
-// Not here: writing the state (rope-inl.h); which rows exist (the batch).
+// Not here: how stored values are read (stored_state-inl.h), writing them (rope-inl.h); which rows
+//   exist (the batch).
 // Threads: Attend's tasks write their tokens' and heads' results, MergeAttention's those of their
 //   tokens.
 // Invariants: as ref/ops_ref.h. How a row divides into tasks (by tiles of queries; by splits when
@@ -15,47 +16,13 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_region-inl.h"
 #include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/stored_state-inl.h"
 
 TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
 
 // Query rows whose sums are in registers at a time.
 inline constexpr int kRegisterRows = 4;
-
-// The pages of one layer and KV head of one sequence.
-struct HeadPages {
-  const std::byte* keys;  // of block 0
-  const std::byte* values;
-  int64_t block_bytes;
-  int32_t per_block;
-  int32_t dims;
-  const int32_t* table;
-
-  TANDEM_INLINE int64_t BlockOffset(int32_t position) const {
-    return table[position / per_block] * block_bytes;
-  }
-  template <typename T>
-  TANDEM_INLINE const T* Values(int32_t position) const {
-    return reinterpret_cast<const T*>(values + BlockOffset(position)) +
-           int64_t{position % per_block} * dims;
-  }
-  // Key dimension d of `position` is at [d * per_block].
-  template <typename T>
-  TANDEM_INLINE const T* Keys(int32_t position) const {
-    return reinterpret_cast<const T*>(keys + BlockOffset(position)) + position % per_block;
-  }
-};
-
-inline HeadPages PagesOf(const AttentionArgs& args, const BatchRow& row, int32_t kv_head) {
-  const StateGroup& group = *args.state.group;
-  const std::byte* head = args.state.base + group.OffsetInBlock(args.layer, kv_head, 0);
-  return {head,
-          head + group.PlaneBytes(0),
-          group.BlockBytes(),
-          group.tokens_per_block,
-          args.head_dim,
-          args.batch.block_tables + row.table_begin};
-}
 
 // Queries of neighbouring tokens and heads that read the same KV head, and what is known of their
 // results. Query row i is token i / heads and head i % heads of the tile.
@@ -78,81 +45,88 @@ struct QueryTile {
 
 // ---------------------------------------------------------------- scores
 
-// Scores of kVectors runs of 16 positions for kRows queries.
+// Scores of kVectors vectors of positions for kRows queries.
 template <typename T, int kRows, int kVectors>
-TANDEM_INLINE void ScoreVectors(const T* const* keys, int64_t step, const float* q, int32_t dims,
-                                float* scores) {
-  Vf acc[kRows][kVectors];
-  TANDEM_UNROLL
-  for (int m = 0; m < kRows; ++m) {
-    TANDEM_UNROLL
-    for (int u = 0; u < kVectors; ++u) acc[m][u] = Zero();
-  }
-  for (int32_t d = 0; d < dims; ++d) {
-    Vf key[kVectors];
-    TANDEM_UNROLL
-    for (int u = 0; u < kVectors; ++u) key[u] = Load(keys[u] + d * step);
+TANDEM_INLINE void ScoreVectors(const KeyVector<T>* vectors, int64_t step, const float* q,
+                                int32_t dims, float* scores) {
+  for (int32_t d = 0; d < dims;) {
+    const int32_t begin = d;
+    const int32_t end = kHasScales<T> && dims - d > kScaleDims ? d + kScaleDims : dims;
+    Vf acc[kRows][kVectors];
     TANDEM_UNROLL
     for (int m = 0; m < kRows; ++m) {
-      const Vf query = Set1(q[d * kQueryRows + m]);
       TANDEM_UNROLL
-      for (int u = 0; u < kVectors; ++u) acc[m][u] = Fma(query, key[u], acc[m][u]);
+      for (int u = 0; u < kVectors; ++u) acc[m][u] = Zero();
     }
-  }
-  TANDEM_UNROLL
-  for (int m = 0; m < kRows; ++m) {
+    for (; d < end; ++d) {
+      Vf key[kVectors];
+      TANDEM_UNROLL
+      for (int u = 0; u < kVectors; ++u) key[u] = Load(vectors[u].keys + d * step);
+      TANDEM_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        const Vf query = Set1(q[d * kQueryRows + m]);
+        TANDEM_UNROLL
+        for (int u = 0; u < kVectors; ++u) acc[m][u] = Fma(query, key[u], acc[m][u]);
+      }
+    }
     TANDEM_UNROLL
     for (int u = 0; u < kVectors; ++u) {
-      Store(scores + m * kAttentionSplit + u * kLanes, acc[m][u]);
+      TANDEM_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        float* const to = scores + m * kAttentionSplit + u * kLanes;
+        if constexpr (kHasScales<T>) {
+          const Vf scale = Load(vectors[u].scales + begin / kScaleDims * step);
+          Store(to, Fma(acc[m][u], scale, begin == 0 ? Zero() : Load(to)));
+        } else {
+          Store(to, acc[m][u]);
+        }
+      }
     }
   }
 }
 
 template <typename T, int kVectors, int kRows = kRegisterRows>
-inline void ScoreRows(int32_t rows, const T* const* keys, int64_t step, const float* q,
+inline void ScoreRows(int32_t rows, const KeyVector<T>* vectors, int64_t step, const float* q,
                       int32_t dims, float* scores) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return ScoreRows<T, kVectors, kRows - 1>(rows, keys, step, q, dims, scores);
+    if (rows < kRows) {
+      return ScoreRows<T, kVectors, kRows - 1>(rows, vectors, step, q, dims, scores);
+    }
   }
-  ScoreVectors<T, kRows, kVectors>(keys, step, q, dims, scores);
+  ScoreVectors<T, kRows, kVectors>(vectors, step, q, dims, scores);
 }
 
 template <typename T, int kVectors>
-inline void ScoreAllRows(const QueryTile& tile, const T* const* keys, int64_t step, int32_t dims,
-                         float* scores) {
+inline void ScoreAllRows(const QueryTile& tile, const KeyVector<T>* vectors, int64_t step,
+                         int32_t dims, float* scores) {
   for (int32_t i = 0; i < tile.rows; i += kRegisterRows) {
     const int32_t rows = tile.rows - i < kRegisterRows ? tile.rows - i : kRegisterRows;
-    ScoreRows<T, kVectors>(rows, keys, step, tile.q + i, dims, scores + i * kAttentionSplit);
+    ScoreRows<T, kVectors>(rows, vectors, step, tile.q + i, dims, scores + i * kAttentionSplit);
   }
 }
 
-// Scores of the split's first `count` positions, for every query row, in runs of 16.
+// Scores of the split's first `count` positions, for every query row, in vectors of 16.
 template <typename T>
 inline void Score(const HeadPages& pages, int32_t split, int32_t count, QueryTile* tile) {
   const int32_t begin = split * kAttentionSplit;
   int32_t p = 0;
   if (pages.per_block % kLanes == 0) {
-    const T* keys[kAttentionSplit / kLanes];
-    for (int32_t i = 0; i < count; i += kLanes) keys[i / kLanes] = pages.Keys<T>(begin + i);
+    KeyVector<T> vectors[kAttentionSplit / kLanes];
+    for (int32_t i = 0; i < count; i += kLanes) vectors[i / kLanes] = KeysAt<T>(pages, begin + i);
     for (; p + (kScoreVectors - 1) * kLanes < count; p += kScoreVectors * kLanes) {
-      ScoreAllRows<T, kScoreVectors>(*tile, keys + p / kLanes, pages.per_block, pages.dims,
+      ScoreAllRows<T, kScoreVectors>(*tile, vectors + p / kLanes, pages.per_block, pages.dims,
                                      tile->scores + p);
     }
     for (; p < count; p += kLanes) {
-      ScoreAllRows<T, 1>(*tile, keys + p / kLanes, pages.per_block, pages.dims, tile->scores + p);
+      ScoreAllRows<T, 1>(*tile, vectors + p / kLanes, pages.per_block, pages.dims,
+                         tile->scores + p);
     }
     return;
   }
-  for (; p < count; p += kLanes) {  // a run crosses blocks: gather it
-    alignas(64) T gathered[kMaxHeadDim * kLanes] = {};
-    for (int32_t i = 0; i < kLanes && p + i < count; ++i) {
-      const T* key = pages.Keys<T>(begin + p + i);
-      for (int32_t d = 0; d < pages.dims; ++d) {
-        gathered[d * kLanes + i] = key[int64_t{d} * pages.per_block];
-      }
-    }
-    const T* keys = gathered;
-    ScoreAllRows<T, 1>(*tile, &keys, kLanes, pages.dims, tile->scores + p);
+  for (; p < count; p += kLanes) {
+    const GatheredKeys<T> gathered(pages, begin + p, count - p < kLanes ? count - p : kLanes);
+    const KeyVector<T> vector = gathered.vector();
+    ScoreAllRows<T, 1>(*tile, &vector, kLanes, pages.dims, tile->scores + p);
   }
 }
 
@@ -178,6 +152,24 @@ inline void Softmax(int32_t count, float* scores, float* max_out, float* sum_out
 
 // ---------------------------------------------------------------- weighted sums
 
+// acc += weight * value, of one position. The weight of the next row is kRowStep floats on, that of
+// the next run of dimensions kRunStep.
+template <int kRowStep, int kRunStep, typename T, int kRows, int kVectors>
+TANDEM_INLINE void AddWeighted(const T* value, int lanes, const float* weights,
+                               Vf (&acc)[kRows][kVectors]) {
+  Vf v[kVectors];
+  TANDEM_UNROLL
+  for (int u = 0; u < kVectors; ++u) v[u] = LoadLanes(value + u * kLanes, lanes);
+  TANDEM_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    TANDEM_UNROLL
+    for (int u = 0; u < kVectors; ++u) {
+      const Vf weight = Set1(weights[m * kRowStep + u * kLanes / kScaleDims * kRunStep]);
+      acc[m][u] = Fma(weight, v[u], acc[m][u]);
+    }
+  }
+}
+
 // dims [0, kVectors * 16) from `dim` on (fewer when `lanes` < 16 and kVectors is 1) of kRows query
 // rows: over the positions that all rows attend to together, then the rest row by row.
 template <typename T, int kRows, int kVectors>
@@ -193,18 +185,17 @@ inline void WeighVectors(const HeadPages& pages, int32_t begin, const int32_t* c
   for (int32_t p = 0; p < common;) {
     const T* value = pages.Values<T>(begin + p) + dim;
     const int32_t in_block = pages.per_block - (begin + p) % pages.per_block;
-    const int32_t end = common - p < in_block ? common : p + in_block;
-    for (; p < end; ++p, value += pages.dims) {
-      Vf v[kVectors];
-      TANDEM_UNROLL
-      for (int u = 0; u < kVectors; ++u) {
-        v[u] = lanes == kLanes ? Load(value + u * kLanes) : LoadFirst(value, lanes);
+    int32_t end = common - p < in_block ? common : p + in_block;
+    if constexpr (kHasScales<T>) {
+      constexpr int kRuns = (kVectors * kLanes + kScaleDims - 1) / kScaleDims;
+      if (end - p > kLanes) end = p + kLanes;
+      const ScaledWeights<kRows, kRuns> scaled(pages, begin + p, end - p, dim, weights + p);
+      for (int i = 0; p < end; ++p, ++i, value += pages.dims) {
+        AddWeighted<kLanes, kRows * kLanes>(value, lanes, &scaled.of[0][0][i], acc);
       }
-      TANDEM_UNROLL
-      for (int m = 0; m < kRows; ++m) {
-        const Vf weight = Set1(weights[m * kAttentionSplit + p]);
-        TANDEM_UNROLL
-        for (int u = 0; u < kVectors; ++u) acc[m][u] = Fma(weight, v[u], acc[m][u]);
+    } else {
+      for (; p < end; ++p, value += pages.dims) {
+        AddWeighted<kAttentionSplit, 0>(value, lanes, weights + p, acc);
       }
     }
   }
@@ -212,11 +203,14 @@ inline void WeighVectors(const HeadPages& pages, int32_t begin, const int32_t* c
   for (int m = 0; m < kRows; ++m) {
     for (int32_t p = common; p < counts[m]; ++p) {
       const T* value = pages.Values<T>(begin + p) + dim;
-      const Vf weight = Set1(weights[m * kAttentionSplit + p]);
       TANDEM_UNROLL
       for (int u = 0; u < kVectors; ++u) {
-        const Vf v = lanes == kLanes ? Load(value + u * kLanes) : LoadFirst(value, lanes);
-        acc[m][u] = Fma(weight, v, acc[m][u]);
+        Vf weight = Set1(weights[m * kAttentionSplit + p]);
+        if constexpr (kHasScales<T>) {
+          const int32_t run = (dim + u * kLanes) / kScaleDims;
+          weight = Mul(weight, Set1Half(pages.ValueScales(begin + p)[run * pages.per_block]));
+        }
+        acc[m][u] = Fma(weight, LoadLanes(value + u * kLanes, lanes), acc[m][u]);
       }
     }
     TANDEM_UNROLL
@@ -258,24 +252,26 @@ inline void Weigh(const HeadPages& pages, int32_t split, const QueryTile& tile, 
 
 // ---------------------------------------------------------------- splits
 
-// Reduces one split for all rows of the tile: max, sum and out of rows that attend to any of its
-// positions.
-inline void ReduceSplit(const AttentionArgs& args, const HeadPages& pages, int32_t split,
-                        QueryTile* tile, float* max, float* sum, float* out) {
-  const int32_t longest = tile->Count(tile->rows - 1, split);
-  if (args.state.group->planes[0].dtype == DType::kF32) {
-    Score<float>(pages, split, longest, tile);
-  } else {
-    Score<uint16_t>(pages, split, longest, tile);
-  }
+template <typename T>
+inline void ReduceSplitOf(const HeadPages& pages, int32_t split, QueryTile* tile, float* max,
+                          float* sum, float* out) {
+  Score<T>(pages, split, tile->Count(tile->rows - 1, split), tile);
   for (int32_t i = 0; i < tile->rows; ++i) {
     const int32_t count = tile->Count(i, split);
     if (count > 0) Softmax(count, tile->scores + i * kAttentionSplit, max + i, sum + i);
   }
-  if (args.state.group->planes[1].dtype == DType::kF32) {
-    Weigh<float>(pages, split, *tile, out);
-  } else {
-    Weigh<uint16_t>(pages, split, *tile, out);
+  Weigh<T>(pages, split, *tile, out);
+}
+
+// Reduces one split for all rows of the tile: max, sum and out of rows that attend to any of its
+// positions.
+inline void ReduceSplit(const AttentionArgs& args, const HeadPages& pages, int32_t split,
+                        QueryTile* tile, float* max, float* sum, float* out) {
+  switch (args.state.group->planes[0].dtype) {
+    case DType::kF32: return ReduceSplitOf<float>(pages, split, tile, max, sum, out);
+    case DType::kF16: return ReduceSplitOf<uint16_t>(pages, split, tile, max, sum, out);
+    case DType::kBF16: return ReduceSplitOf<BFloat16>(pages, split, tile, max, sum, out);
+    default: return ReduceSplitOf<int8_t>(pages, split, tile, max, sum, out);
   }
 }
 

@@ -24,6 +24,11 @@ TANDEM_INLINE Vf LoadFirst(const T* p, int n) {
   for (int i = 0; i < n; ++i) all[i] = p[i];
   return Load(all);
 }
+// The first n <= 16 values.
+template <typename T>
+TANDEM_INLINE Vf LoadLanes(const T* p, int n) {
+  return n == kLanes ? Load(p) : LoadFirst(p, n);
+}
 template <typename T>
 TANDEM_INLINE void StoreFirst(T* p, Vf v, int n) {
   alignas(64) T all[kLanes];

@@ -94,6 +94,7 @@ inline void FinishHead(const RopeStoreArgs& args, const Rotation& rotation, cons
 
 inline void StoreValue(float value, float* to) { *to = value; }
 inline void StoreValue(float value, uint16_t* to) { *to = FloatToHalf(value); }
+inline void StoreValue(float value, BFloat16* to) { to->bits = FloatToBFloat16(value); }
 
 // One head's values of one token into its tile.
 template <typename T>
@@ -118,12 +119,46 @@ inline void StoreToTile(const StatePlane& plane, const float* x, int32_t tokens_
   for (; d < plane.dims; ++d) StoreValue(x[d], to + d * step);
 }
 
-inline void StoreToTile(const StatePlane& plane, const float* x, int32_t tokens_per_block,
-                        int32_t slot, std::byte* tile) {
-  if (plane.dtype == DType::kF32) {
-    StoreToTile<float>(plane, x, tokens_per_block, slot, tile);
-  } else {
-    StoreToTile<uint16_t>(plane, x, tokens_per_block, slot, tile);
+// A run of n <= kScaleDims values to codes [kScaleDims] and their scale.
+inline uint16_t QuantizeRun(const float* x, int n, int8_t* codes) {
+  const Vf a = n >= kLanes ? Load(x) : LoadFirst(x, n);
+  Vf b = Zero();
+  if (n > kLanes) b = n == kScaleDims ? Load(x + kLanes) : LoadFirst(x + kLanes, n - kLanes);
+  const float wanted = ReduceMax(Max(Abs(b), Max(Abs(a), Zero()))) / numerics::kMaxCode;
+  const uint16_t half =
+      FloatToHalf(wanted < numerics::kStateScaleMax ? wanted : numerics::kStateScaleMax);
+  const float scale = HalfToFloat(half);
+  const Vf divisor = Set1(scale == 0.0f ? 1.0f : scale);
+  const Vf limit = Set1(numerics::kMaxCode), lowest = Set1(-numerics::kMaxCode);
+  StoreBytes(codes, ToInt(Min(Max(Div(a, divisor), lowest), limit)));
+  StoreBytes(codes + kLanes, ToInt(Min(Max(Div(b, divisor), lowest), limit)));
+  return half;
+}
+
+inline void StoreQuantized(const StateGroup& group, size_t plane, const float* x, int32_t slot,
+                           std::byte* tile) {
+  const bool token_major = group.planes[plane].tile == TileLayout::kTokenMajor;
+  const int32_t dims = group.planes[plane].dims;
+  const int64_t step = token_major ? 1 : group.tokens_per_block;  // from a code to the next
+  auto* codes = reinterpret_cast<int8_t*>(tile) + (token_major ? int64_t{slot} * dims : slot);
+  auto* scales = reinterpret_cast<uint16_t*>(tile + group.ScalesOffset(plane)) + slot;
+  for (int32_t run = 0; run < ScaleRuns(dims); ++run) {
+    const int32_t begin = run * kScaleDims;
+    const int32_t n = dims - begin < kScaleDims ? dims - begin : kScaleDims;
+    alignas(64) int8_t all[kScaleDims];
+    scales[int64_t{run} * group.tokens_per_block] = QuantizeRun(x + begin, n, all);
+    for (int32_t i = 0; i < n; ++i) codes[(begin + i) * step] = all[i];
+  }
+}
+
+inline void StoreToTile(const StateGroup& group, size_t plane, const float* x, int32_t slot,
+                        std::byte* tile) {
+  const StatePlane& as = group.planes[plane];
+  switch (as.dtype) {
+    case DType::kF32: return StoreToTile<float>(as, x, group.tokens_per_block, slot, tile);
+    case DType::kF16: return StoreToTile<uint16_t>(as, x, group.tokens_per_block, slot, tile);
+    case DType::kBF16: return StoreToTile<BFloat16>(as, x, group.tokens_per_block, slot, tile);
+    default: return StoreQuantized(group, plane, x, slot, tile);
   }
 }
 
@@ -146,8 +181,8 @@ inline void RopeStoreToken(const RopeStoreArgs& args, int32_t token) {
     FinishHead(args, rotation, {args.k_bias, args.k_norm}, h, k);
     if (args.v_bias != nullptr) AddBias(args.v_bias + h * args.head_dim, args.head_dim, v);
     std::byte* const head = args.state.Tile(block, args.layer, h, 0);
-    StoreToTile(group.planes[0], k, per_block, position % per_block, head);
-    StoreToTile(group.planes[1], v, per_block, position % per_block, head + group.PlaneBytes(0));
+    StoreToTile(group, 0, k, position % per_block, head);
+    StoreToTile(group, 1, v, position % per_block, head + group.PlaneBytes(0));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "kernels/cpu/isa_region-inl.h"
+#include "tensor/half.h"
 
 TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
@@ -58,6 +59,31 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
   const __m256i hi = _mm256_cvtepu16_epi32(Load16Bytes(bf16 + 8));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+}
+TANDEM_INLINE Vf Load(const BFloat16* p) { return LoadBf16(reinterpret_cast<const uint16_t*>(p)); }
+// The bfloat16 of each value, in the low half of a lane.
+TANDEM_INLINE __m256i RoundToBf16(__m256 v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+TANDEM_INLINE void Store(BFloat16* p, Vf v) {
+  const __m256i packed = _mm256_packus_epi32(RoundToBf16(v.lo), RoundToBf16(v.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0)));
+}
+TANDEM_INLINE Vf Load(const int8_t* p) {
+  const __m128i bytes = Load16Bytes(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+// One f16 in all lanes.
+TANDEM_INLINE Vf Set1Half(uint16_t half) {
+  const __m256 v = _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(half)));
+  return {v, v};
 }
 TANDEM_INLINE Vf Add(Vf a, Vf b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 TANDEM_INLINE Vf Sub(Vf a, Vf b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }

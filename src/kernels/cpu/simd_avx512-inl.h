@@ -21,6 +21,7 @@
 #include <cstring>
 
 #include "kernels/cpu/isa_region-inl.h"
+#include "tensor/half.h"
 
 TANDEM_ISA_BEGIN
 namespace tandem::TANDEM_ISA {
@@ -56,6 +57,25 @@ TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) {
   const __m512i wide =
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bf16)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+TANDEM_INLINE Vf Load(const BFloat16* p) { return LoadBf16(reinterpret_cast<const uint16_t*>(p)); }
+// Rounds to nearest even (the instruction for it would flush subnormal numbers).
+TANDEM_INLINE void Store(BFloat16* p, Vf v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __m512i all = _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits,
+                                           _mm512_set1_epi32(0x400000));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(all, 16)));
+}
+TANDEM_INLINE Vf Load(const int8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// One f16 in all lanes.
+TANDEM_INLINE Vf Set1Half(uint16_t half) {
+  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(half)));
 }
 TANDEM_INLINE Vf Add(Vf a, Vf b) { return _mm512_add_ps(a, b); }
 TANDEM_INLINE Vf Sub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }

@@ -47,6 +47,14 @@ TANDEM_INLINE void Store(uint16_t* half, const Vf& v) {
   for (int i = 0; i < 16; ++i) half[i] = FloatToHalf(v.x[i]);
 }
 TANDEM_INLINE Vf LoadBf16(const uint16_t* bf16) { TANDEM_LANES(Vf, BFloat16ToFloat(bf16[i])); }
+TANDEM_INLINE Vf Load(const BFloat16* p) { TANDEM_LANES(Vf, BFloat16ToFloat(p[i].bits)); }
+// Rounds to nearest even, as FloatToBFloat16.
+TANDEM_INLINE void Store(BFloat16* p, const Vf& v) {
+  for (int i = 0; i < 16; ++i) p[i].bits = FloatToBFloat16(v.x[i]);
+}
+TANDEM_INLINE Vf Load(const int8_t* p) { TANDEM_LANES(Vf, static_cast<float>(p[i])); }
+// One f16 in all lanes.
+TANDEM_INLINE Vf Set1Half(uint16_t half) { return Set1(HalfToFloat(half)); }
 TANDEM_INLINE Vf Add(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] + b.x[i]); }
 TANDEM_INLINE Vf Sub(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] - b.x[i]); }
 TANDEM_INLINE Vf Mul(const Vf& a, const Vf& b) { TANDEM_LANES(Vf, a.x[i] * b.x[i]); }

@@ -9,6 +9,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/numerics.h"
+#include "tensor/half.h"
 
 namespace tandem::ref {
 
@@ -77,6 +78,27 @@ inline void QuantizeBlock(const float* x, int8_t* codes, float* scale, int32_t* 
     codes[i] = static_cast<int8_t>(std::nearbyint(code));
     *sum += codes[i];
   }
+}
+
+// A run of `n` values of stored state to codes and their scale, an f16.
+inline uint16_t QuantizeRun(const float* x, int32_t n, int8_t* codes) {
+  float largest = 0.0f;
+  for (int32_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(x[i]);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const float wanted = largest / numerics::kMaxCode;
+  const uint16_t half =
+      FloatToHalf(wanted < numerics::kStateScaleMax ? wanted : numerics::kStateScaleMax);
+  const float scale = HalfToFloat(half);
+  const float divisor = scale == 0.0f ? 1.0f : scale;
+  for (int32_t i = 0; i < n; ++i) {
+    float code = x[i] / divisor;
+    code = code > -numerics::kMaxCode ? code : -numerics::kMaxCode;
+    code = code < numerics::kMaxCode ? code : numerics::kMaxCode;
+    codes[i] = static_cast<int8_t>(std::nearbyint(code));
+  }
+  return half;
 }
 
 // The bits below the codes of a block with scale `scale`.

@@ -101,32 +101,56 @@ std::vector<PackedBlock> BlocksOf(const PackedMatrix& w, int32_t row) {
   return blocks;
 }
 
-float LoadStored(DType dtype, const std::byte* tile, int64_t index) {
-  float value = 0;
-  if (dtype == DType::kF32) {
-    std::memcpy(&value, tile + index * 4, 4);
-    return value;
-  }
-  TANDEM_CHECK_EQ(dtype, DType::kF16);
-  return HalfAt(tile, index);
-}
-
-void StoreStored(DType dtype, std::byte* tile, int64_t index, float value) {
-  if (dtype == DType::kF32) {
-    std::memcpy(tile + index * 4, &value, 4);
-    return;
-  }
-  TANDEM_CHECK_EQ(dtype, DType::kF16);
-  const uint16_t half = FloatToHalf(value);
-  std::memcpy(tile + index * 2, &half, 2);
-}
-
-// Where value d of one token lies in its tile.
-int64_t IndexInTile(const StateGroup& group, size_t plane, int32_t position, int32_t d) {
-  const int64_t slot = position % group.tokens_per_block;
+// Where value d of the token at `slot` lies in its tile.
+int64_t IndexInTile(const StateGroup& group, size_t plane, int32_t slot, int32_t d) {
   return group.planes[plane].tile == TileLayout::kDimMajor
              ? int64_t{d} * group.tokens_per_block + slot
-             : slot * group.planes[plane].dims + d;
+             : int64_t{slot} * group.planes[plane].dims + d;
+}
+
+// Value d of the token at `slot`; of kQ8_0, its code.
+float LoadStored(const StateGroup& group, size_t plane, const std::byte* tile, int32_t slot,
+                 int32_t d) {
+  const int64_t index = IndexInTile(group, plane, slot, d);
+  switch (group.planes[plane].dtype) {
+    case DType::kF32: {
+      float value = 0;
+      std::memcpy(&value, tile + index * 4, 4);
+      return value;
+    }
+    case DType::kF16: return HalfAt(tile, index);
+    case DType::kBF16: {
+      uint16_t bits = 0;
+      std::memcpy(&bits, tile + index * 2, 2);
+      return BFloat16ToFloat(bits);
+    }
+    default:
+      TANDEM_CHECK_EQ(group.planes[plane].dtype, DType::kQ8_0);
+      return static_cast<float>(static_cast<int8_t>(tile[index]));
+  }
+}
+
+std::byte* ScaleAt(const StateGroup& group, size_t plane, std::byte* tile, int32_t slot,
+                   int32_t run) {
+  return tile + group.ScalesOffset(plane) + 2 * (int64_t{run} * group.tokens_per_block + slot);
+}
+
+// The scale that value d counts with; 1 for types without.
+float ScaleOf(const StateGroup& group, size_t plane, std::byte* tile, int32_t slot, int32_t d) {
+  if (group.planes[plane].dtype != DType::kQ8_0) return 1.0f;
+  return HalfAt(ScaleAt(group, plane, tile, slot, d / kScaleDims), 0);
+}
+
+void StoreRun(const StateGroup& group, size_t plane, int32_t slot, int32_t run, const float* x,
+              std::byte* tile) {
+  const int32_t begin = run * kScaleDims;
+  const int32_t count = std::min(kScaleDims, group.planes[plane].dims - begin);
+  int8_t codes[kScaleDims];
+  const uint16_t scale = QuantizeRun(x + begin, count, codes);
+  std::memcpy(ScaleAt(group, plane, tile, slot, run), &scale, 2);
+  for (int32_t i = 0; i < count; ++i) {
+    tile[IndexInTile(group, plane, slot, begin + i)] = static_cast<std::byte>(codes[i]);
+  }
 }
 
 std::byte* TileOf(const BatchView& batch, const PagedStateView& state, int32_t token,
@@ -175,6 +199,20 @@ struct Partial {
   std::vector<float> out;
 };
 
+// Of the query `q` with the key at `slot`.
+float ScoreOf(const AttentionArgs& args, const float* q, std::byte* tile, int32_t slot) {
+  const StateGroup& group = *args.state.group;
+  float score = 0, run_score = 0;
+  for (int32_t d = 0; d < args.head_dim; ++d) {
+    run_score = std::fma(q[d] * args.scale, LoadStored(group, 0, tile, slot, d), run_score);
+    if (d + 1 < args.head_dim && (d + 1) % kScaleDims != 0) continue;
+    if (group.planes[0].dtype != DType::kQ8_0) continue;  // one run of all dimensions
+    score = std::fma(run_score, ScaleOf(group, 0, tile, slot, d), score);
+    run_score = 0;
+  }
+  return group.planes[0].dtype == DType::kQ8_0 ? score : run_score;
+}
+
 Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int32_t split) {
   const StateGroup& group = *args.state.group;
   const int32_t kv_head = head / (args.num_heads / args.num_kv_heads);
@@ -185,12 +223,8 @@ Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int3
   Partial p;
   p.max = -std::numeric_limits<float>::infinity();
   for (int32_t position = begin; position < end; ++position) {
-    const std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 0);
-    float score = 0;
-    for (int32_t d = 0; d < args.head_dim; ++d) {
-      const float key = LoadStored(group.planes[0].dtype, tile, IndexInTile(group, 0, position, d));
-      score = std::fma(q[d] * args.scale, key, score);
-    }
+    std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 0);
+    const float score = ScoreOf(args, q, tile, position % group.tokens_per_block);
     p.max = score > p.max ? score : p.max;
     weights.push_back(score);
   }
@@ -199,12 +233,12 @@ Partial ReduceSplit(const AttentionArgs& args, int32_t token, int32_t head, int3
   for (int32_t position = begin; position < end; ++position) {
     const float weight = Exp(weights[static_cast<size_t>(position - begin)] - p.max);
     lanes[position % kLanes] += weight;
-    const std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 1);
+    std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, kv_head, 1);
+    const int32_t slot = position % group.tokens_per_block;
     for (int32_t d = 0; d < args.head_dim; ++d) {
-      const float value =
-          LoadStored(group.planes[1].dtype, tile, IndexInTile(group, 1, position, d));
       float& out = p.out[static_cast<size_t>(d)];
-      out = std::fma(weight, value, out);
+      out = std::fma(weight * ScaleOf(group, 1, tile, slot, d), LoadStored(group, 1, tile, slot, d),
+                     out);
     }
   }
   p.sum = SumLanes(lanes);
@@ -297,12 +331,29 @@ void RopeStore(const RopeStoreArgs& args) {
       Rotate(args, static_cast<float>(position), k);
       const float* const values[2] = {k, v};
       for (size_t plane = 0; plane < 2; ++plane) {
-        std::byte* tile = TileOf(args.batch, args.state, token, position, args.layer, h, plane);
-        for (int32_t d = 0; d < args.head_dim; ++d) {
-          StoreStored(group.planes[plane].dtype, tile, IndexInTile(group, plane, position, d),
-                      values[plane][d]);
-        }
+        StoreState(group, plane, position % group.tokens_per_block, values[plane],
+                   TileOf(args.batch, args.state, token, position, args.layer, h, plane));
       }
+    }
+  }
+}
+
+void StoreState(const StateGroup& group, size_t plane, int32_t slot, const float* x,
+                std::byte* tile) {
+  const StatePlane& p = group.planes[plane];
+  if (p.dtype == DType::kQ8_0) {
+    for (int32_t run = 0; run < ScaleRuns(p.dims); ++run)
+      StoreRun(group, plane, slot, run, x, tile);
+    return;
+  }
+  for (int32_t d = 0; d < p.dims; ++d) {
+    const int64_t index = IndexInTile(group, plane, slot, d);
+    if (p.dtype == DType::kF32) {
+      std::memcpy(tile + index * 4, x + d, 4);
+    } else {
+      TANDEM_CHECK(p.dtype == DType::kF16 || p.dtype == DType::kBF16);
+      const uint16_t bits = p.dtype == DType::kF16 ? FloatToHalf(x[d]) : FloatToBFloat16(x[d]);
+      std::memcpy(tile + index * 2, &bits, 2);
     }
   }
 }
