@@ -76,6 +76,8 @@ void Answer::Launch() {
 
 Status Answer::StartChoices() {
   for (size_t i = 0; i < choices_.size(); ++i) {
+    // Requests may outlive this answer, and with it the metrics.
+    plan_.choices[i].observer = std::shared_ptr<GenerationObserver>(state_, &state_->metrics);
     TANDEM_ASSIGN_OR_RETURN(
         choices_[i].generation,
         TextGeneration::Start(

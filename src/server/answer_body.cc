@@ -45,6 +45,12 @@ std::string_view OpenAiFinishReason(FinishReason reason) {
   return reason == FinishReason::kStop ? "stop" : "length";
 }
 
+Json StopReasonJson(const StopReason& reason) {
+  if (const auto* text = std::get_if<std::string>(&reason)) return *text;
+  if (const auto* token = std::get_if<TokenId>(&reason)) return token->value();
+  return nullptr;
+}
+
 AnswerFrame::AnswerFrame(const AnswerIdentity& identity, std::string_view object,
                          std::string_view chunk_object, UsageMode usage_mode)
     : identity_(IdentityJson(identity)), object_(object), usage_mode_(usage_mode) {

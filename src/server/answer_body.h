@@ -32,6 +32,8 @@ inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
 // "stop" or "length"; requires one of those two reasons.
 std::string_view OpenAiFinishReason(FinishReason reason);
+// vLLM's "stop_reason": a text, a token id or null.
+Json StopReasonJson(const StopReason& reason);
 
 // Where the time of a request went, all its choices taken together.
 struct RequestTiming {

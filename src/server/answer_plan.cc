@@ -133,8 +133,14 @@ Request BuildRequest(ServerState& state, const GenerationFields& fields,
   return request;
 }
 
-TextOptions BuildTextOptions(const GenerationFields& fields) {
+TextOptions BuildTextOptions(const ServerState& state, const GenerationFields& fields) {
   TextOptions options;
+  const std::vector<TokenId>& own = state.model.stop_tokens;
+  for (const TokenId token : fields.stop_token_ids) {
+    if (fields.ignore_eos || std::find(own.begin(), own.end(), token) == own.end()) {
+      options.named_stop_tokens.push_back(token);
+    }
+  }
   options.stop = fields.stop;
   options.include_stop = fields.include_stop_str_in_output;
   options.hide_special = fields.skip_special_tokens;

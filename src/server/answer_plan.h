@@ -62,7 +62,7 @@ std::optional<ApiError> CheckTextLength(const ServerState& state, size_t bytes,
 // The engine's request without its prompt, limit and log probabilities.
 Request BuildRequest(ServerState& state, const GenerationFields& fields,
                      const RequestContext& context);
-TextOptions BuildTextOptions(const GenerationFields& fields);
+TextOptions BuildTextOptions(const ServerState& state, const GenerationFields& fields);
 // Appends fields.n samples of the same prompt.
 void AddSamples(const Request& request, const TextOptions& text, int32_t n, AnswerPlan& plan);
 

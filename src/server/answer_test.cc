@@ -394,6 +394,106 @@ TEST_F(AnswerTest, OnlyOneCallWhereOnlyOneIsWanted) {
   EXPECT_EQ(calls(R"(, "parallel_tool_calls": false)"), 1u);
 }
 
+TEST_F(AnswerTest, TheOnlyCallEndsTheEnginesRequest) {
+  model_ = HermesModel();
+  Start();  // by hand: this engine would go on for ever
+  const std::string call = "<tool_call>{\"name\": \"add\"}</tool_call>";
+  for (const bool stream : {false, true}) {
+    LoopbackClient client(server_->port());
+    client.Post("/v1/chat/completions",
+                ChatBody(std::string(kTool) + R"(, "parallel_tool_calls": false, "stream": )" +
+                         (stream ? "true" : "false")));
+    const size_t number = stream ? 2 : 1;
+    engine_->Emit(engine_->WaitFor(number).id, call + "\n" + call);
+    const HttpResponse response = client.Read();
+    const Json answer = stream ? ReadStream(response).answer : Whole(response);
+    const Json& choice = answer["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["stop_reason"].is_null());
+    EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+    if (!stream) {
+      EXPECT_EQ(answer["usage"]["completion_tokens"], call.size());
+    }
+    EXPECT_TRUE(Eventually([&] { return engine_->active() == 0; }));
+  }
+  const std::string label = R"({model_name="org/test-model"} )";
+  EXPECT_TRUE(MetricsHave("tandem:engine_requests_cancelled_total" + label + "0"));
+  EXPECT_TRUE(MetricsHave("tandem:engine_requests_finished_total" + label + "2"));
+}
+
+TEST_F(AnswerTest, StopReasonNamesTheStringOrTheToken) {
+  Start({.reply = "one STOP two", .annotate = [](const Request&, RequestOutput& output) {
+           if (output.finish == FinishReason::kStop) output.stop_token = TokenId(257);
+         }});
+  const auto reason = [&](std::string_view more) {
+    Json found;
+    for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+      const bool chat = std::string_view(path).find("chat") != std::string_view::npos;
+      const auto body = [&](std::string_view extra) {
+        const std::string fields = std::string(more) + std::string(extra);
+        return chat ? ChatBody(fields) : CompletionBody(R"("prompt": "p", )" + fields);
+      };
+      const Json whole = Whole(Post(path, body("")));
+      const Json joined = ReadStream(Post(path, body(R"(, "stream": true)"))).answer;
+      EXPECT_EQ(joined["choices"][0]["stop_reason"], whole["choices"][0]["stop_reason"]) << path;
+      if (chat) {
+        found = whole["choices"][0]["stop_reason"];
+      } else {
+        EXPECT_EQ(found, whole["choices"][0]["stop_reason"]) << path;
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(reason(R"("max_tokens": 50, "stop": ["x", "STOP"])"), "STOP");
+  EXPECT_EQ(reason(R"("max_tokens": 50, "stop": "STOP", "include_stop_str_in_output": true)"),
+            "STOP");
+  EXPECT_EQ(reason(R"("max_tokens": 50)"), nullptr);
+  EXPECT_EQ(reason(R"("max_tokens": 3, "stop": "STOP")"), nullptr);
+  // The model's own end of turn is the rule, not a reason; where it is ignored, the request's own.
+  EXPECT_EQ(reason(R"("max_tokens": 50, "stop_token_ids": [257])"), nullptr);
+  EXPECT_EQ(reason(R"("max_tokens": 50, "stop_token_ids": [257], "ignore_eos": true)"), 257);
+}
+
+TEST_F(AnswerTest, EveryFormatsCallsAreFound) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "add", "parameters": {"properties":
+         {"s": {"type": "string"}, "n": {"type": "integer"}}}}}])";
+  const std::pair<ToolFormat, std::string> kReplies[] = {
+      {ToolFormat::kHermes,
+       R"(<tool_call>{"name": "add", "arguments": {"s": "1", "n": 2}}</tool_call>)"},
+      {ToolFormat::kLlama3Json, R"({"name": "add", "parameters": {"s": "1", "n": 2}})"},
+      {ToolFormat::kQwenXml,
+       "<tool_call>\n<function=add>\n<parameter=s>\n1\n</parameter>\n<parameter=n>\n2\n"
+       "</parameter>\n</function>\n</tool_call>"},
+      {ToolFormat::kGlm,
+       "<tool_call>add\n<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n<arg_key>n</arg_key>\n"
+       "<arg_value>2</arg_value>\n</tool_call>"},
+      {ToolFormat::kMistralList,
+       R"([TOOL_CALLS][{"name": "add", "arguments": {"s": "1", "n": 2}}])"},
+      {ToolFormat::kMistralArgs, R"([TOOL_CALLS]add[ARGS]{"s": "1", "n": 2})"},
+      {ToolFormat::kPythonic, "[add(s='1', n=2)]"},
+      {ToolFormat::kPythonicTags, "<|tool_call_start|>[add(s='1', n=2)]<|tool_call_end|>"}};
+  for (const auto& [format, reply] : kReplies) {
+    model_.answer_format = {format};
+    Start({.reply = reply});
+    const Json whole = Whole(Chat(ChatBody(tools)));
+    const Json joined = ReadStream(Chat(ChatBody(tools + R"(, "stream": true)"))).answer;
+    for (const Json* answer : {&whole, &joined}) {
+      const Json& choice = (*answer)["choices"][0];
+      EXPECT_EQ(choice["finish_reason"], "tool_calls") << reply;
+      EXPECT_TRUE(choice["message"]["content"].is_null()) << reply;
+      ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << reply;
+      const Json& call = choice["message"]["tool_calls"][0];
+      EXPECT_EQ(call["function"]["name"], "add");
+      EXPECT_EQ(call["function"]["arguments"], R"({"s": "1", "n": 2})") << reply;
+      // Mistral's templates refuse any others.
+      const bool mistral = format == ToolFormat::kMistralList || format == ToolFormat::kMistralArgs;
+      EXPECT_EQ(call["id"].get<std::string>().size() == 9, mistral) << call["id"];
+    }
+    server_.reset();
+  }
+}
+
 TEST_F(AnswerTest, ToolsReachTheTemplateAsWritten) {
   model_ = HermesModel();
   Start({.reply = "x"});
@@ -494,6 +594,21 @@ TEST_F(AnswerTest, TokenizeAndDetokenize) {
   EXPECT_EQ(Whole(Post("/detokenize", R"({"tokens": []})"))["prompt"], "");
 }
 
+TEST_F(AnswerTest, TheTokenizerIsDescribed) {
+  model_.chat_template_source = kTestTemplate;
+  Start();
+  const Json info = Whole(Get("/tokenizer_info"));
+  EXPECT_EQ(info["eos_token"], "<|im_end|>");
+  EXPECT_TRUE(info["bos_token"].is_null());
+  EXPECT_TRUE(info["pad_token"].is_null());
+  EXPECT_EQ(info["chat_template"], kTestTemplate);
+  EXPECT_EQ(info["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(info["model_max_length"], 4096);
+  EXPECT_EQ(info["added_tokens_decoder"].size(), 2u);
+  EXPECT_EQ(info["added_tokens_decoder"]["256"]["content"], "<|im_start|>");
+  EXPECT_EQ(info["added_tokens_decoder"]["256"]["special"], true);
+}
+
 TEST_F(AnswerTest, AModelWithoutTemplateStillCompletes) {
   model_.chat_template = nullptr;
   Start({.reply = "x"});
@@ -518,6 +633,27 @@ TEST_F(AnswerTest, TheLastMessageIsContinued) {
 
 // ---- Streamed and whole answers are the same for every cut
 
+// Paths and bodies.
+std::vector<std::pair<std::string, std::string>> KindsOfRequests() {
+  return {
+      {"/v1/chat/completions",
+       ChatBody(std::string(kTool) + R"(, "seed": 1, "n": 2, "logprobs": true,
+        "top_logprobs": 2, "return_token_ids": true, "stop": ["STOP", "never"])")},
+      {"/v1/chat/completions",
+       ChatBody(std::string(kTool) + R"(, "logprobs": true, "max_tokens": 60)")},
+      {"/v1/chat/completions",
+       ChatBody(std::string(kTool) + R"(, "logprobs": true, "return_token_ids": true,
+        "parallel_tool_calls": false, "stop": "STOP")")},
+      {"/v1/chat/completions", ChatBody(R"("stop": "\u20ac", "logprobs": true, "n": 3)")},
+      {"/v1/chat/completions", ChatBody(std::string(kTool) + R"(, "stop": "STOP",
+        "include_stop_str_in_output": true, "skip_special_tokens": false)")},
+      {"/v1/completions", CompletionBody(R"("prompt": ["a\u00e9", "b"], "n": 2, "max_tokens": 300,
+        "echo": true, "logprobs": 2, "stop": ["STOP"], "return_token_ids": true)")},
+      {"/v1/completions", CompletionBody(R"("prompt": [[97, 195]], "max_tokens": 0, "echo": true,
+        "logprobs": 1)")},
+  };
+}
+
 TEST_F(AnswerTest, EveryCutOfEveryKindOfAnswerGivesTheSame) {
   model_ = HermesModel();
   const std::string call =
@@ -532,20 +668,7 @@ TEST_F(AnswerTest, EveryCutOfEveryKindOfAnswerGivesTheSame) {
     }
     return tokens;
   };
-  const std::vector<std::pair<std::string, std::string>> calls = {
-      {"/v1/chat/completions",
-       ChatBody(std::string(kTool) + R"(, "seed": 1, "n": 2, "logprobs": true,
-        "top_logprobs": 2, "return_token_ids": true, "stop": ["STOP", "never"])")},
-      {"/v1/chat/completions",
-       ChatBody(std::string(kTool) + R"(, "logprobs": true, "max_tokens": 60)")},
-      {"/v1/chat/completions", ChatBody(R"("stop": "\u20ac", "logprobs": true, "n": 3)")},
-      {"/v1/chat/completions", ChatBody(std::string(kTool) + R"(, "stop": "STOP",
-        "include_stop_str_in_output": true, "skip_special_tokens": false)")},
-      {"/v1/completions", CompletionBody(R"("prompt": ["a\u00e9", "b"], "n": 2, "max_tokens": 300,
-        "echo": true, "logprobs": 2, "stop": ["STOP"], "return_token_ids": true)")},
-      {"/v1/completions", CompletionBody(R"("prompt": [[97, 195]], "max_tokens": 0, "echo": true,
-        "logprobs": 1)")},
-  };
+  const std::vector<std::pair<std::string, std::string>> calls = KindsOfRequests();
   std::vector<Json> first;
   for (uint32_t round = 0; round < 12; ++round) {
     FakeEngine::Options options{.reply_to = reply_to};

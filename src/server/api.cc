@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/edit_distance.h"
 #include "server/answer.h"
 #include "server/chat_endpoint.h"
 #include "server/completion_endpoint.h"
@@ -13,11 +14,13 @@
 #include "server/openapi.h"
 #include "server/request_context.h"
 #include "server/tokenize_endpoint.h"
+#include "server/tokenizer_info.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::string_view kIdSuffix = "{id}";
+constexpr size_t kShownPathBytesMax = 256;  // in an error
 
 constexpr ApiRoute kRoutes[] = {
     {"POST", "/v1/chat/completions"},
@@ -26,6 +29,7 @@ constexpr ApiRoute kRoutes[] = {
     {"GET", "/v1/models/{id}"},
     {"POST", "/tokenize"},
     {"POST", "/detokenize"},
+    {"GET", "/tokenizer_info"},
     {"GET", "/health", /*open=*/true},
     {"GET", "/health/live", /*open=*/true},
     {"GET", "/health/ready"},
@@ -129,7 +133,8 @@ Api::Api(std::shared_ptr<ServerState> state, WorkerPool& workers, AccessPolicy a
       access_(std::move(access)),
       options_(std::move(options)),
       openapi_(
-          OpenApiJson(state_->model, state_->engine.max_context_tokens(), access_.needs_key())) {}
+          OpenApiJson(state_->model, state_->engine.max_context_tokens(), access_.needs_key())),
+      tokenizer_info_(TokenizerInfoJson(state_->model, state_->engine.max_context_tokens())) {}
 
 void Api::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   std::vector<HttpHeader> cors = access_.CorsHeaders(request);
@@ -169,6 +174,12 @@ std::optional<HttpResponse> Api::AnswerNow(const HttpRequest& request, const Api
                                 ? std::string_view()
                                 : std::string_view(request.path).substr(rest));
   }
+  const std::string_view coding = request.Header("Content-Encoding");
+  if (!coding.empty() && coding != "identity") {
+    return state_->Fail(HttpLayerError(
+        415, fmt::format("The body is encoded as '{}': send it as it is, without Content-Encoding.",
+                         Shorten(coding))));
+  }
   if (IsForm(request)) {
     return state_->Fail(HttpLayerError(
         415, "The body is form data: send a JSON object, as Content-Type: application/json."));
@@ -180,6 +191,12 @@ void Api::Post(std::string_view path, HttpRequest request, std::shared_ptr<HttpE
   if (path == "/tokenize" || path == "/detokenize") {
     return RunOnWorker(state_, workers_, path == "/tokenize" ? Tokenize : Detokenize,
                        std::move(request.body), std::move(exchange));
+  }
+  if (!options_.answers_requests) {
+    return exchange->Respond(state_->Fail(HttpLayerError(
+        421,
+        "This is a prefill node: it computes prompts for decode nodes and answers no requests. "
+        "Send them to a node with --role decode or both.")));
   }
   ApiResult<RequestContext> context = ReadContext(request, access_, state_->clock.Now());
   if (!context.ok()) return exchange->Respond(state_->Fail(context.error()));
@@ -194,8 +211,21 @@ HttpResponse Api::ErrorResponse(int status, std::string_view message) {
 }
 
 HttpResponse Api::NotFound(const HttpRequest& request) {
-  return state_->Fail(HttpLayerError(
-      404, fmt::format("Unknown path: {} {}", request.method, request.path.substr(0, 256))));
+  const std::string_view path = std::string_view(request.path).substr(0, kShownPathBytesMax);
+  std::vector<std::string_view> known;
+  for (const ApiRoute& route : kRoutes) {
+    if (route.method == request.method || request.method != "POST") known.push_back(route.path);
+  }
+  // Most are a base URL without /v1, or with it twice.
+  std::optional<std::string_view> meant;
+  for (const std::string_view route : known) {
+    const bool part = path.starts_with('/') && path.size() > 1 && route.ends_with(path);
+    if (part || path.ends_with(route)) meant = route;
+  }
+  if (!meant) meant = NearestWord(path, known);
+  return state_->Fail(
+      HttpLayerError(404, fmt::format("Unknown path: {} {}{}", request.method, path,
+                                      meant ? fmt::format(". Did you mean {}?", *meant) : "")));
 }
 
 HttpResponse Api::NotAllowed(const HttpRequest& request, const std::string& allow) {
@@ -211,11 +241,12 @@ HttpResponse Api::Get(std::string_view route, std::string_view rest) {
   if (route == "/health/live") return JsonResponse({{"status", "ok"}});
   if (route == "/health" || route == "/health/ready") return Ready();
   if (route == "/openapi.json") return {.body = openapi_};
+  if (route == "/tokenizer_info") return {.body = tokenizer_info_};
   if (route == "/version") return JsonResponse({{"version", TANDEM_VERSION}});
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body =
-      state_->metrics.Render(state_->engine.stats(), state_->model.name, options_.connections());
+  response.body = state_->metrics.Render(state_->engine.stats(), state_->model.name,
+                                         options_.connections(), options_.extra_metrics());
   return response;
 }
 

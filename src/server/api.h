@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/access.h"
 #include "server/http_server.h"
@@ -31,6 +32,11 @@ class Api final : public HttpHandler {
     // The server counts as stalled when there is work and no step has ended for so long.
     TimeNs stall_after = 30 * kNsPerS;
     std::function<int32_t()> connections = [] { return 0; };
+    // See ServerConfig.
+    bool answers_requests = true;
+    std::function<std::vector<ExtraMetric>()> extra_metrics = [] {
+      return std::vector<ExtraMetric>();
+    };
   };
   Api(std::shared_ptr<ServerState> state, WorkerPool& workers, AccessPolicy access,
       Options options);
@@ -54,6 +60,7 @@ class Api final : public HttpHandler {
   const AccessPolicy access_;
   const Options options_;
   const std::string openapi_;
+  const std::string tokenizer_info_;
 };
 
 }  // namespace tandem

@@ -35,8 +35,9 @@ constexpr HttpErrorMapping kHttpErrorMappings[] = {
     {400, kInvalidRequest, "bad_request"},        {404, kInvalidRequest, "not_found"},
     {405, kInvalidRequest, "method_not_allowed"}, {408, kInvalidRequest, "request_timeout"},
     {413, kInvalidRequest, "request_too_large"},  {415, kInvalidRequest, "unsupported_media_type"},
-    {417, kInvalidRequest, "expectation_failed"}, {431, kInvalidRequest, "header_too_large"},
-    {500, kServerError, "internal_error"},        {503, kServerError, "unavailable"},
+    {417, kInvalidRequest, "expectation_failed"}, {421, kInvalidRequest, "prefill_node"},
+    {431, kInvalidRequest, "header_too_large"},   {500, kServerError, "internal_error"},
+    {503, kServerError, "unavailable"},
 };
 
 Json ErrorBody(const ApiError& error) {

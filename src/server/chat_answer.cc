@@ -20,13 +20,14 @@ std::string ChatAnswer::Append(size_t index, const TextOutput& output, const Usa
   std::string events;
   if (options_.stream && !choice.begun) {
     choice.begun = true;
-    events += Chunk(index, {{"role", "assistant"}, {"content", ""}}, "", so_far);
+    events += Chunk(index, {{"role", "assistant"}, {"content", ""}}, /*last=*/false, so_far);
   }
   std::vector<AnswerPiece> pieces = choice.parser.Append(output.delta);
   if (output.finish) {
     for (AnswerPiece& piece : choice.parser.Flush()) pieces.push_back(std::move(piece));
     const bool calls = *output.finish == FinishReason::kStop && choice.parser.num_calls() > 0;
     choice.finish = calls ? "tool_calls" : OpenAiFinishReason(*output.finish);
+    choice.stop_reason = output.stop_reason;
   }
   if (options_.logprobs) {
     AppendChatLogprobs(*tokenizer_, output.tokens, options_.top_logprobs, choice.logprobs);
@@ -37,13 +38,13 @@ std::string ChatAnswer::Append(size_t index, const TextOutput& output, const Usa
   for (const AnswerPiece& piece : pieces) {
     if (!Wanted(piece)) continue;
     if (options_.stream) {
-      events += Chunk(index, DeltaOf(index, piece), "", so_far);
+      events += Chunk(index, DeltaOf(index, piece), /*last=*/false, so_far);
     } else {
       Fold(index, piece);
     }
   }
   if (options_.stream && output.finish) {
-    events += Chunk(index, Json::object(), choice.finish, so_far);
+    events += Chunk(index, Json::object(), /*last=*/true, so_far);
   }
   return events;
 }
@@ -59,6 +60,7 @@ std::string ChatAnswer::Whole(const FinalUsage& usage) {
     Json entry = {{"index", i}, {"message", std::move(message)}};
     AddTokens(choice, entry);
     entry["finish_reason"] = choice.finish;
+    entry["stop_reason"] = StopReasonJson(choice.stop_reason);
     list.push_back(std::move(entry));
   }
   return frame_.Whole(std::move(list), usage, PromptIds());
@@ -105,11 +107,14 @@ void ChatAnswer::Fold(size_t index, const AnswerPiece& piece) {
   arguments.get_ref<std::string&>() += piece.text;
 }
 
-std::string ChatAnswer::Chunk(size_t index, Json delta, const std::string& finish,
-                              const Usage& so_far) {
+std::string ChatAnswer::Chunk(size_t index, Json delta, bool last, const Usage& so_far) {
   Json choice = {{"index", index}, {"delta", std::move(delta)}};
   AddTokens(choices_[index], choice);
-  choice["finish_reason"] = finish.empty() ? Json(nullptr) : Json(finish);
+  choice["finish_reason"] = nullptr;
+  if (last) {
+    choice["finish_reason"] = choices_[index].finish;
+    choice["stop_reason"] = StopReasonJson(choices_[index].stop_reason);
+  }
   const Json more = std::exchange(prompt_sent_, true) ? Json::object() : PromptIds();
   return frame_.Chunk(choice, so_far, more);
 }

@@ -53,13 +53,14 @@ class ChatAnswer final : public AnswerBody {
     std::string reasoning;
     Json tool_calls = Json::array();
     std::string finish;
+    StopReason stop_reason;
   };
 
   bool Wanted(const AnswerPiece& piece) const;
   std::string CallId(size_t choice, int32_t call) const;
   Json DeltaOf(size_t choice, const AnswerPiece& piece) const;
   void Fold(size_t index, const AnswerPiece& piece);
-  std::string Chunk(size_t index, Json delta, const std::string& finish, const Usage& so_far);
+  std::string Chunk(size_t index, Json delta, bool last, const Usage& so_far);
   Json PromptIds() const;
   // Adds what is reported of the choice's tokens, and forgets it.
   void AddTokens(Choice& choice, Json& out) const;

@@ -79,17 +79,22 @@ ApiResult<EncodedPrompt> EncodeChat(const ServerState& state, const ChatRequest&
 std::vector<TokenId> Markers(const ServerState& state, const AnswerParser::Options& parser) {
   std::vector<std::string> texts;
   if (parser.reasoning) texts = {parser.format.think_begin, parser.format.think_end};
-  if (parser.tools && parser.format.tools == ToolFormat::kHermes) {
-    texts.insert(texts.end(), {"<tool_call>", "</tool_call>"});
-  }
-  if (parser.tools && parser.format.tools == ToolFormat::kLlama3Json) {
-    texts.emplace_back("<|python_tag|>");
+  if (parser.tools) {
+    const auto words = CallWords(parser.format.tools);
+    texts.insert(texts.end(), words.begin(), words.end());
   }
   std::vector<TokenId> tokens;
   for (const std::string& text : texts) {
     if (const auto token = state.model.tokenizer->FindSpecial(text)) tokens.push_back(*token);
   }
   return tokens;
+}
+
+// Mistral's templates take ids of nine letters and digits only; four of them number the call.
+std::string CallIdPrefix(ServerState& state) {
+  const ToolFormat format = state.model.answer_format.tools;
+  const bool mistral = format == ToolFormat::kMistralList || format == ToolFormat::kMistralArgs;
+  return mistral ? state.NewId("").substr(0, 5) : state.NewId("call_");
 }
 
 // None where the model does not think, or a tag is no single token.
@@ -129,14 +134,15 @@ ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body,
                    .tools = tools,
                    .reasoning = state.model.answer_format.reasoning,
                    .prompt_end = std::move(prompt.value().text_end),
-                   .forced_begin = forced};
+                   .forced_begin = forced,
+                   .parameters = std::make_shared<const ToolParameters>(chat.tools)};
   answer.include_reasoning = chat.include_reasoning;
   answer.parallel_tool_calls = chat.parallel_tool_calls;
   answer.logprobs = chat.logprobs;
   answer.top_logprobs = chat.top_logprobs;
   answer.return_token_ids = chat.return_token_ids;
   if (chat.return_token_ids) answer.prompt = prompt.value().tokens;
-  answer.call_id_prefix = state.NewId("call_");
+  answer.call_id_prefix = CallIdPrefix(state);
 
   AnswerPlan plan;
   plan.stream = chat.stream;
@@ -145,9 +151,10 @@ ApiResult<AnswerPlan> PlanChat(ServerState& state, std::string_view body,
   request.prompt = std::move(prompt.value().tokens);
   request.max_output_tokens = chat.max_tokens;
   if (chat.logprobs) request.sampling.top_logprobs = chat.top_logprobs;
-  TextOptions text = BuildTextOptions(chat);
+  TextOptions text = BuildTextOptions(state, chat);
   text.shown_special = Markers(state, answer.parser);
   text.reasoning = ThinkingOf(state, answer.parser);
+  if (tools && !chat.parallel_tool_calls) text.one_call = answer.parser;
   AddSamples(request, text, chat.n, plan);
   plan.body = std::make_unique<ChatAnswer>(state.model.tokenizer, std::move(answer));
   return plan;

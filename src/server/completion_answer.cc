@@ -30,8 +30,11 @@ std::string CompletionAnswer::Append(size_t index, const TextOutput& output, con
       for (const TextToken& token : output.tokens) choice.token_ids.push_back(token.token.value());
     }
   }
-  if (output.finish) {
-    choice.finish = options_.discard_output ? "length" : OpenAiFinishReason(*output.finish);
+  if (output.finish && options_.discard_output) {
+    choice.finish = "length";
+  } else if (output.finish) {
+    choice.finish = OpenAiFinishReason(*output.finish);
+    choice.stop_reason = output.stop_reason;
   }
   if (!options_.stream || (choice.text.empty() && !output.finish)) return {};
   return frame_.Chunk(ChoiceJson(index), so_far, Json::object());
@@ -62,7 +65,11 @@ Json CompletionAnswer::ChoiceJson(size_t index) {
   Choice& choice = choices_[index];
   Json out = {{"index", index}, {"text", std::exchange(choice.text, {})}};
   out["logprobs"] = options_.logprobs ? choice.logprobs.Take() : Json(nullptr);
-  out["finish_reason"] = choice.finish.empty() ? Json(nullptr) : Json(choice.finish);
+  out["finish_reason"] = nullptr;
+  if (!choice.finish.empty()) {
+    out["finish_reason"] = choice.finish;
+    out["stop_reason"] = StopReasonJson(choice.stop_reason);
+  }
   if (!options_.return_token_ids) return out;
   if (!std::exchange(choice.prompt_ids_sent, true)) {
     Json ids = Json::array();

@@ -55,6 +55,7 @@ class CompletionAnswer final : public AnswerBody {
     Json token_ids = Json::array();
     bool prompt_ids_sent = false;
     std::string finish;
+    StopReason stop_reason;
   };
 
   void AppendEcho(Choice& choice, const CompletionPrompt& prompt);

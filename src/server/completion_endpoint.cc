@@ -94,7 +94,7 @@ ApiResult<AnswerPlan> PlanCompletion(ServerState& state, std::string_view body,
   Request base = BuildRequest(state, request, context);
   base.sampling.top_logprobs = request.logprobs.value_or(-1);
   base.prompt_logprobs = request.echo && request.logprobs.has_value();
-  const TextOptions text = BuildTextOptions(request);
+  const TextOptions text = BuildTextOptions(state, request);
   const int32_t context_tokens = state.engine.max_context_tokens();
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     ApiResult<CompletionPrompt> prompt = EncodePrompt(state, request, i);

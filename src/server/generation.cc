@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string_view>
 #include <utility>
 
@@ -29,7 +30,7 @@ TextOutput TextAssembler::Append(const RequestOutput& output) {
   usage_.prompt_tokens = output.prompt_tokens;
   usage_.cached_tokens = output.cached_tokens;
   const auto per_token = static_cast<size_t>(options_.logprobs_per_token);
-  for (size_t i = 0; i < output.tokens.size() && !stop_.stopped(); ++i) {
+  for (size_t i = 0; i < output.tokens.size() && !cut(); ++i) {
     ++text.new_tokens;
     ++usage_.completion_tokens;
     CountReasoning(output.tokens[i]);
@@ -37,16 +38,19 @@ TextOutput TextAssembler::Append(const RequestOutput& output) {
     if ((i + 1) * per_token <= output.logprobs.size()) {
       logprobs = std::span(output.logprobs).subspan(i * per_token, per_token);
     }
-    text.delta += AppendToken(output.tokens[i], logprobs);
+    const std::string piece = AppendToken(output.tokens[i], logprobs);
+    text.delta += piece;
+    FindCall(piece);
   }
-  if (!stop_.stopped() && output.finish) text.delta += AppendEnd();
-  if (stop_.stopped()) {
+  if (!cut() && output.finish) text.delta += AppendEnd();
+  if (cut()) {
     text.finish = FinishReason::kStop;
     text.status = OkStatus();
-    if (options_.include_stop) text.delta += stop_.matched();
+    if (stop_.stopped() && options_.include_stop) text.delta += stop_.matched();
   } else {
     text.finish = output.finish;
   }
+  text.stop_reason = ReasonOf(output);
   finished_ = text.finish.has_value();
   delivered_bytes_ += static_cast<int64_t>(text.delta.size());
   if (options_.report_tokens) Release(text);
@@ -65,6 +69,20 @@ std::string TextAssembler::AppendToken(TokenId token, std::span<const TokenLogpr
   made_chars_ += CountChars(piece);
   if (usage_.completion_tokens <= options_.min_tokens) return piece;
   return stop_.Append(piece);
+}
+
+void TextAssembler::FindCall(std::string_view piece) {
+  if (!calls_ || stop_.stopped()) return;
+  calls_->Append(piece);
+  called_ = calls_->num_calls() > 0 && usage_.completion_tokens > options_.min_tokens;
+}
+
+StopReason TextAssembler::ReasonOf(const RequestOutput& output) const {
+  if (stop_.stopped()) return stop_.matched();
+  if (called_ || output.finish != FinishReason::kStop || !output.stop_token) return {};
+  const std::vector<TokenId>& named = options_.named_stop_tokens;
+  if (std::find(named.begin(), named.end(), *output.stop_token) == named.end()) return {};
+  return *output.stop_token;
 }
 
 // AnswerParser's rule, for tokens.
@@ -110,23 +128,30 @@ void TextAssembler::Release(TextOutput& text) {
     Waiting& front = waiting_.front();
     const bool begun = front.begin_bytes < delivered_bytes_;
     if (!begun && !finished_) return;
-    front.token.in_text = begun || !stop_.stopped();
+    front.token.in_text = begun || !cut();
     text.tokens.push_back(std::move(front.token));
     waiting_.pop_front();
   }
 }
 
-// Lives in posted tasks only.
+// Lives in posted tasks only, but for `complete`.
 struct TextGeneration::Stream {
   EngineClient& engine;
   TextAssembler assembler;
   Deliver deliver;
+  std::atomic<bool> complete{false};  // the text is, and the engine has been told
+
+  Stream(EngineClient& engine_client, TextAssembler made, Deliver to)
+      : engine(engine_client), assembler(std::move(made)), deliver(std::move(to)) {}
 
   void OnOutput(const RequestOutput& output) {
     if (assembler.finished())
       return;  // what the engine made between the stop string and its cancel
     TextOutput text = assembler.Append(output);
-    if (text.finish && !output.finish) engine.Cancel(output.id);
+    if (text.finish && !output.finish) {
+      complete.store(true);
+      engine.Cancel(output.id);
+    }
     deliver(std::move(text));
     if (assembler.finished()) deliver = nullptr;
   }
@@ -134,16 +159,30 @@ struct TextGeneration::Stream {
 
 class TextGeneration::Sink final : public RequestSink {
  public:
-  Sink(std::shared_ptr<Stream> stream, Post post)
-      : stream_(std::move(stream)), post_(std::move(post)) {}
+  Sink(std::shared_ptr<Stream> stream, Post post, std::shared_ptr<GenerationObserver> observer)
+      : stream_(std::move(stream)), post_(std::move(post)), observer_(std::move(observer)) {}
 
   void OnOutput(const RequestOutput& output) override {
+    if (observer_) Observe(output);
     post_([stream = stream_, output] { stream->OnOutput(output); });
   }
 
  private:
+  void Observe(const RequestOutput& output) {
+    const bool ended = output.finish == FinishReason::kStop;
+    if (!prompt_seen_ && (!output.tokens.empty() || ended)) {
+      prompt_seen_ = true;
+      observer_->OnPrompt(output.prompt_tokens, output.cached_tokens);
+    }
+    if (!output.finish) return;
+    const bool complete = *output.finish == FinishReason::kCancelled && stream_->complete.load();
+    observer_->OnEnd(complete ? FinishReason::kStop : *output.finish);
+  }
+
   const std::shared_ptr<Stream> stream_;
   const Post post_;
+  const std::shared_ptr<GenerationObserver> observer_;
+  bool prompt_seen_ = false;
 };
 
 Result<std::shared_ptr<TextGeneration>> TextGeneration::Start(EngineClient& engine,
@@ -152,12 +191,11 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::Start(EngineClient& engi
                                                               Deliver deliver) {
   TANDEM_ASSIGN_OR_RETURN(TextAssembler assembler,
                           TextAssembler::Create(tokenizer, std::move(options.text)));
-  auto stream =
-      std::shared_ptr<Stream>(new Stream{engine, std::move(assembler), std::move(deliver)});
-  TANDEM_ASSIGN_OR_RETURN(
-      const RequestId id,
-      engine.Submit(std::move(options.request),
-                    std::make_unique<Sink>(std::move(stream), std::move(post))));
+  auto stream = std::make_shared<Stream>(engine, std::move(assembler), std::move(deliver));
+  TANDEM_ASSIGN_OR_RETURN(const RequestId id,
+                          engine.Submit(std::move(options.request),
+                                        std::make_unique<Sink>(std::move(stream), std::move(post),
+                                                               std::move(options.observer))));
   return std::shared_ptr<TextGeneration>(new TextGeneration(engine, id));
 }
 

@@ -19,11 +19,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "core/engine_client.h"
 #include "core/request.h"
+#include "text/answer_parser.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 #include "text/tokenizer.h"
@@ -58,6 +60,10 @@ struct TextToken {
   std::vector<TokenLogprob> logprobs;
 };
 
+// The stop string or the token of the request's own list that ended an answer; neither where
+// something else did.
+using StopReason = std::variant<std::monostate, std::string, TokenId>;
+
 struct TextOutput {
   std::string delta;       // may be empty: a character or a possible stop string is still open
   int32_t new_tokens = 0;  // counted in usage by this output
@@ -67,8 +73,9 @@ struct TextOutput {
   // As RequestOutput's.
   std::vector<TokenLogprob> prompt_logprobs;
   std::optional<FinishReason> finish;
-  Status status;  // not ok only with kFailed
-  Usage usage;    // so far
+  StopReason stop_reason;  // with kStop
+  Status status;           // not ok only with kFailed
+  Usage usage;             // so far
   RequestTimes times;
   int32_t recomputed_tokens = 0;  // so far
   std::optional<DeadlineRefusal> refusal;
@@ -87,8 +94,12 @@ struct TextOptions {
   bool hide_special = true;   // control tokens are not text
   // These are text although they are control tokens.
   std::vector<TokenId> shown_special;
-  // The text of so many tokens is not searched for stop strings.
+  // Of the request's stop tokens those that are named as the reason.
+  std::vector<TokenId> named_stop_tokens;
+  // The text of so many tokens is not searched for stop strings, and no call ends it.
   int32_t min_tokens = 0;
+  // The answer ends with the token that completes its first tool call, as this parser finds it.
+  std::optional<AnswerParser::Options> one_call;
   // Entries in RequestOutput::logprobs for each token; 0: none.
   int32_t logprobs_per_token = 0;
   bool report_tokens = false;
@@ -104,8 +115,8 @@ class TextAssembler {
   // `tokenizer` must outlive this object. Errors: those of StopMatcher::Create.
   static Result<TextAssembler> Create(const Tokenizer& tokenizer, TextOptions options);
 
-  // Requires !finished(). An output whose tokens complete a stop string is the last: finish is
-  // kStop, whatever the engine said.
+  // Requires !finished(). An output whose tokens complete a stop string, or the only call, is the
+  // last: finish is kStop, whatever the engine said.
   TextOutput Append(const RequestOutput& output);
   bool finished() const { return finished_; }
 
@@ -123,10 +134,16 @@ class TextAssembler {
     if (options_.reasoning) {
       thinking_ = options_.reasoning->begun ? Thinking::kInside : Thinking::kAtBegin;
     }
+    if (options_.one_call) calls_ = std::make_unique<AnswerParser>(*options_.one_call);
   }
+  // The text is over, whatever the engine still makes.
+  bool cut() const { return stop_.stopped() || called_; }
   // The text that the token completes, as far as no stop string can need it.
   std::string AppendToken(TokenId token, std::span<const TokenLogprob> logprobs);
   void CountReasoning(TokenId token);
+  // Looks for the end of the only call in what a token has added.
+  void FindCall(std::string_view piece);
+  StopReason ReasonOf(const RequestOutput& output) const;
   void Report(TokenId token, bool hidden, std::span<const TokenLogprob> logprobs);
   std::string AppendEnd();
   // Hands tokens over whose text has begun to come out; at the end all of them.
@@ -136,6 +153,8 @@ class TextAssembler {
   TextOptions options_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_;
+  std::unique_ptr<AnswerParser> calls_;  // null: any number of calls
+  bool called_ = false;
   Usage usage_;
   enum class Thinking : uint8_t { kAtBegin, kInside, kOver };
   Thinking thinking_ = Thinking::kOver;
@@ -148,6 +167,17 @@ class TextAssembler {
   std::deque<Waiting> waiting_;
 };
 
+// Learns what the engine makes of requests. Called on the engine's thread, so it must not block.
+class GenerationObserver {
+ public:
+  virtual ~GenerationObserver() = default;
+  // A prompt has been processed: its first token, or its end, is there.
+  virtual void OnPrompt(int32_t prompt_tokens, int32_t cached_tokens) = 0;
+  // A request has ended. One that was ended because its text was complete, such as by a stop
+  // string, counts as kStop.
+  virtual void OnEnd(FinishReason reason) = 0;
+};
+
 class TextGeneration {
  public:
   // Runs a task soon, in the order of posting and never two at once, on a thread that is not the
@@ -158,6 +188,7 @@ class TextGeneration {
   struct Options {
     Request request;
     TextOptions text;
+    std::shared_ptr<GenerationObserver> observer;  // may be null
   };
 
   // Submits `options.request`. `deliver` runs inside posted tasks, possibly before Start returns.

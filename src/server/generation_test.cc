@@ -241,12 +241,73 @@ TEST_F(TextAssemblerTest, ControlTokensAreTextWhereWanted) {
             "a<|im_start|>");
 }
 
+TEST_F(TextAssemblerTest, TheOnlyCallEndsTheAnswer) {
+  const std::string call = "<tool_call>{\"name\": \"f\"}</tool_call>";
+  const auto assemble = [&](std::string_view text, size_t per_output, int32_t min_tokens) {
+    TextOptions options{.stop = {">>"}, .min_tokens = min_tokens};
+    options.one_call = AnswerParser::Options{
+        .format = {ToolFormat::kHermes}, .tools = true, .prompt_end = {}, .forced_begin = {}};
+    TextAssembler assembler = TextAssembler::Create(*tokenizer_, std::move(options)).value();
+    Outcome outcome;
+    for (size_t pos = 0; pos < text.size() && !assembler.finished(); pos += per_output) {
+      RequestOutput output;
+      output.tokens = BytesAsTokens(text.substr(pos, per_output));
+      if (pos + per_output >= text.size()) output.finish = FinishReason::kLength;
+      const TextOutput made = assembler.Append(output);
+      outcome.text += made.delta;
+      outcome.finish = made.finish;
+      outcome.usage = made.usage;
+      EXPECT_EQ(made.stop_reason, StopReason());
+    }
+    return outcome;
+  };
+  const auto size = static_cast<int32_t>(call.size());
+  for (const size_t per_output : {size_t{1}, size_t{2}, size_t{7}, size_t{1000}}) {
+    // The closing bracket may begin a stop string: what follows it decides.
+    EXPECT_EQ(assemble("A " + call + "\n" + call, per_output, 0),
+              (Outcome{"A " + call + "\n", FinishReason::kStop, {0, size + 3}}));
+    EXPECT_EQ(assemble(call + "\n" + call + "..", per_output, size + 4),
+              (Outcome{call + "\n" + call.substr(0, 4), FinishReason::kStop, {0, size + 5}}));
+    EXPECT_EQ(assemble("no call", per_output, 0),
+              (Outcome{"no call", FinishReason::kLength, {0, 7}}));
+  }
+}
+
+TEST_F(TextAssemblerTest, SaysWhatStoppedIt) {
+  const auto reason = [&](std::string_view text, FinishReason finish, std::optional<int> token) {
+    TextOptions options{.stop = {"never", "STOP"}, .named_stop_tokens = {TokenId(7)}};
+    TextAssembler assembler = TextAssembler::Create(*tokenizer_, std::move(options)).value();
+    RequestOutput output;
+    output.tokens = BytesAsTokens(text);
+    output.finish = finish;
+    if (token) output.stop_token = TokenId(*token);
+    return assembler.Append(output).stop_reason;
+  };
+  EXPECT_EQ(reason("a STOP", FinishReason::kLength, std::nullopt), StopReason("STOP"));
+  EXPECT_EQ(reason("a STOP", FinishReason::kStop, 7), StopReason("STOP"));
+  EXPECT_EQ(reason("a", FinishReason::kStop, 7), StopReason(TokenId(7)));
+  EXPECT_EQ(reason("a", FinishReason::kStop, 257), StopReason());
+  EXPECT_EQ(reason("a", FinishReason::kStop, std::nullopt), StopReason());
+  EXPECT_EQ(reason("a", FinishReason::kLength, std::nullopt), StopReason());
+}
+
+class CountingObserver final : public GenerationObserver {
+ public:
+  void OnPrompt(int32_t prompt_tokens, int32_t cached_tokens) override {
+    prompts.emplace_back(prompt_tokens, cached_tokens);
+  }
+  void OnEnd(FinishReason reason) override { ends.push_back(reason); }
+
+  std::vector<std::pair<int32_t, int32_t>> prompts;
+  std::vector<FinishReason> ends;
+};
+
 class TextGenerationTest : public testing::Test {
  protected:
   Result<std::shared_ptr<TextGeneration>> Start(std::vector<std::string> stop = {}) {
     return TextGeneration::Start(engine_, *tokenizer_,
-                                 {OneTokenPrompt(), {.stop = std::move(stop)}}, tasks_.post(),
-                                 [this](TextOutput output) {
+                                 {OneTokenPrompt(), {.stop = std::move(stop)}, observer_},
+                                 tasks_.post(), [this](TextOutput output) {
                                    outcome_.text += output.delta;
                                    outcome_.usage = output.usage;
                                    if (output.finish) {
@@ -258,6 +319,7 @@ class TextGenerationTest : public testing::Test {
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_ = MakeByteTokenizer();
+  std::shared_ptr<CountingObserver> observer_ = std::make_shared<CountingObserver>();
   FakeEngine engine_;
   TaskList tasks_;
   Outcome outcome_;
@@ -313,6 +375,27 @@ TEST_F(TextGenerationTest, CancelDeliversACancelledEnd) {
   tasks_.RunAll();
   EXPECT_EQ(outcome_, (Outcome{"par", FinishReason::kCancelled, {1, 3}}));
   EXPECT_EQ(finishes_, 1);
+}
+
+TEST_F(TextGenerationTest, ACompleteTextIsNoCancelledRequest) {
+  using Ends = std::vector<FinishReason>;
+  const auto stopped = Start({"STOP"});
+  engine_.Emit((*stopped)->id(), "");
+  EXPECT_TRUE(observer_->prompts.empty());
+  engine_.Emit((*stopped)->id(), "STOP");
+  EXPECT_EQ(observer_->prompts.size(), 1u);
+  tasks_.RunAll();
+  EXPECT_EQ(observer_->ends, Ends{FinishReason::kStop});
+  const auto cancelled = Start({"STOP"});
+  (*cancelled)->Cancel();
+  EXPECT_EQ(observer_->ends.back(), FinishReason::kCancelled);
+  EXPECT_EQ(observer_->prompts.size(), 1u) << "it never ran";
+  const auto ended = Start();
+  engine_.Finish((*ended)->id(), FinishReason::kStop);  // its first token was the end
+  EXPECT_EQ(observer_->prompts.size(), 2u);
+  EXPECT_EQ(observer_->ends.back(), FinishReason::kStop);
+  EXPECT_EQ(observer_->ends.size(), 3u);
+  tasks_.RunAll();
 }
 
 TEST_F(TextGenerationTest, FailureCarriesItsStatus) {

@@ -310,7 +310,7 @@ void HttpConnection::Dispatch() {
 
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
+  const std::string_view target = WithoutOrigin({message.target().data(), message.target().size()});
   const size_t question = target.find('?');
   request.path = std::string(target.substr(0, question));
   if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));

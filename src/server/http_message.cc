@@ -40,12 +40,23 @@ std::string_view HttpReason(int status) {
     case 413: return "Content Too Large";
     case 415: return "Unsupported Media Type";
     case 417: return "Expectation Failed";
+    case 421: return "Misdirected Request";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";
     case 503: return "Service Unavailable";
     default: return "Unknown";
   }
+}
+
+std::string_view WithoutOrigin(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t end = target.find_first_of("/?", scheme.size());
+    if (end == std::string_view::npos) return "/";
+    return target.substr(end);
+  }
+  return target;
 }
 
 std::optional<std::string> PercentDecode(std::string_view text) {

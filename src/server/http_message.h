@@ -36,6 +36,9 @@ struct HttpResponse {
 // "Not Found" for 404; "Unknown" for a number this server never sends.
 std::string_view HttpReason(int status);
 
+// "http://host:80/a?b" -> "/a?b", as proxies write it; "/a" and "*" stay as they are.
+std::string_view WithoutOrigin(std::string_view target);
+
 // "a%20b" -> "a b". None when an escape is broken.
 std::optional<std::string> PercentDecode(std::string_view text);
 

@@ -27,12 +27,10 @@ class Watcher {
   explicit Watcher(int depth_max) : depth_max_(depth_max) {}
 
   bool operator()(int, Json::parse_event_t event, Json& parsed) {
-    if (++events_ > 2 * kJsonValuesMax) {  // a container is two events
-      throw BodyError(fmt::format("The body has more than {} values.", kJsonValuesMax));
-    }
     switch (event) {
       case Json::parse_event_t::object_start:
       case Json::parse_event_t::array_start:
+        CountValue();
         if (static_cast<int>(keys_.size()) >= depth_max_) {
           throw BodyError(fmt::format("The body is nested deeper than {} levels.", depth_max_));
         }
@@ -41,7 +39,7 @@ class Watcher {
       case Json::parse_event_t::object_end:
       case Json::parse_event_t::array_end: keys_.pop_back(); break;
       case Json::parse_event_t::key: OnKey(parsed.get_ref<const std::string&>()); break;
-      case Json::parse_event_t::value: break;
+      case Json::parse_event_t::value: CountValue(); break;
     }
     return true;
   }
@@ -49,6 +47,11 @@ class Watcher {
   const std::string& last_field() const { return last_field_; }
 
  private:
+  void CountValue() {
+    if (++values_ <= kJsonValuesMax) return;
+    throw BodyError(fmt::format("The body has more than {} values.", kJsonValuesMax));
+  }
+
   void OnKey(const std::string& key) {
     if (keys_.size() == 1) last_field_ = key;
     if (keys_.back().size() >= kJsonKeysMax) {
@@ -63,12 +66,15 @@ class Watcher {
   const int depth_max_;
   std::vector<std::set<std::string>> keys_;  // of every open container
   std::string last_field_;
-  int64_t events_ = 0;
+  int64_t values_ = 0;
 };
 
 }  // namespace
 
 ApiResult<Json> ParseJsonObject(std::string_view body, int depth_max) {
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return BodyError("The body is empty: it must be a JSON object.");
+  }
   if (!IsValidUtf8(body)) return BodyError("The body is not valid UTF-8.");
   Watcher watcher(depth_max);
   try {

@@ -83,18 +83,14 @@ void AppendEngine(const EngineStats& engine, Exposition& out) {
                                                : 0.0;
   out.Gauge("vllm:kv_cache_usage_perc", usage, "KV blocks in use, 1 is all of them.");
   out.Counter("vllm:num_preemptions_total", engine.preemptions, "Requests preempted.");
-  out.Counter("vllm:prompt_tokens_total", engine.prompt_tokens,
-              "Prompt tokens run through the model, recomputed ones included.");
+  out.Counter("tandem:prefill_tokens_total", engine.prompt_tokens,
+              "Tokens that steps have run as parts of prompts, recomputed ones included.");
   out.Counter("vllm:generation_tokens_total", engine.generated_tokens, "Tokens generated.");
   out.Counter("tandem:recomputed_tokens_total", engine.recomputed_tokens,
               "Tokens computed again after a preemption.");
   out.Counter("tandem:steps_total", engine.steps, "Scheduling iterations.");
   out.Counter("tandem:step_seconds_total", Seconds(engine.step_time_total),
               "Device time of all steps.");
-  out.Counter("tandem:engine_requests_finished_total", engine.requests_finished,
-              "Requests that ended by themselves.");
-  out.Counter("tandem:engine_requests_cancelled_total", engine.requests_cancelled,
-              "Requests cancelled by their owner, those ended by a stop string included.");
   out.Counter("tandem:engine_requests_failed_total", engine.requests_failed, "Requests failed.");
   out.Counter("tandem:engine_requests_refused_total", engine.requests_refused,
               "Requests refused on arrival.");
@@ -107,6 +103,40 @@ void AppendEngine(const EngineStats& engine, Exposition& out) {
   out.Summary("tandem:cancel_release_seconds", Seconds(engine.cancel_release_time_total),
               engine.cancels_released,
               "From a running request's cancel to the end of the last step that used its blocks.");
+}
+
+// Prompts count when they have been processed, each once.
+void AppendPrompts(int64_t computed, int64_t cached, Exposition& out) {
+  out.Counter("vllm:prompt_tokens_total", computed + cached,
+              "Tokens of prompts, computed or found in the prefix cache.");
+  out.Counter("vllm:prompt_tokens_cached_total", cached, "Of these: found in the prefix cache.");
+  constexpr std::string_view kBySource = "vllm:prompt_tokens_by_source_total";
+  out.Begin(kBySource, "counter", "The same tokens, by where their keys and values came from.");
+  out.Sample(kBySource, computed, ",source=\"local_compute\"");
+  out.Sample(kBySource, cached, ",source=\"local_cache_hit\"");
+}
+
+// Only of classes that there has been a part of.
+void AppendPrefixClasses(const EngineStats& engine, Exposition& out) {
+  const auto each = [&](std::string_view name, std::string_view type, std::string_view help,
+                        const auto& value) {
+    out.Begin(name, type, help);
+    for (const PrefixClassFigures& c : engine.prefix_classes) {
+      if (c.hits + c.evictions + c.parts == 0) continue;
+      out.Sample(name, value(c),
+                 fmt::format(",reuses=\"{}\",continues=\"{}\",first_token_from=\"{}\"", c.reuses,
+                             c.continues ? "yes" : "no", c.first_token_from));
+    }
+  };
+  each("tandem:prefix_class_hits_total", "counter", "Parts of the prefix cache reused, by class.",
+       [](const PrefixClassFigures& c) { return c.hits; });
+  each("tandem:prefix_class_evictions_total", "counter", "Parts given up, by class.",
+       [](const PrefixClassFigures& c) { return c.evictions; });
+  each("tandem:prefix_class_parts", "gauge", "Parts kept, by class.",
+       [](const PrefixClassFigures& c) { return c.parts; });
+  each("tandem:prefix_class_hit_probability", "gauge",
+       "Measured: a part of the class is reused before it is given up.",
+       [](const PrefixClassFigures& c) { return c.hit_probability; });
 }
 
 void AppendPrefixCache(const EngineStats& engine, Exposition& out) {
@@ -127,6 +157,7 @@ void AppendPrefixCache(const EngineStats& engine, Exposition& out) {
   for (const auto& [reason, tokens] : reasons) {
     out.Sample(kMisses, tokens, fmt::format(",reason=\"{}\"", reason));
   }
+  AppendPrefixClasses(engine, out);
   out.Gauge("tandem:prefix_cache_awaiting", engine.requests_awaiting_prefix,
             "Requests in the queue that wait for a prefix another one computes.");
   out.Counter("tandem:prefix_cache_evictions_total", engine.prefix_spans_evicted,
@@ -148,6 +179,17 @@ void AppendCostModel(const EngineStats& engine, Exposition& out) {
             "Prompt tokens of the last step that an ITL target bounded.");
 }
 
+void AppendExtra(std::span<const ExtraMetric> metrics, Exposition& out) {
+  std::string_view last;
+  for (const ExtraMetric& metric : metrics) {
+    if (metric.name != last) {
+      out.Begin(metric.name, metric.is_counter ? "counter" : "gauge", metric.help);
+    }
+    last = metric.name;
+    out.Sample(metric.name, metric.value, metric.labels);
+  }
+}
+
 }  // namespace
 
 void Histogram::Observe(double value) {
@@ -165,6 +207,20 @@ ServerMetrics::ServerMetrics()
       decode_s_(kEndToEndBounds),
       prompt_tokens_(kTokenBounds),
       completion_tokens_(kTokenBounds) {}
+
+void ServerMetrics::OnPrompt(int32_t prompt_tokens, int32_t cached_tokens) {
+  prompt_computed_.fetch_add(prompt_tokens - cached_tokens);
+  prompt_cached_.fetch_add(cached_tokens);
+}
+
+void ServerMetrics::OnEnd(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+    case FinishReason::kLength: finished_.fetch_add(1); break;
+    case FinishReason::kCancelled: cancelled_.fetch_add(1); break;
+    case FinishReason::kFailed: break;  // the engine counts these
+  }
+}
 
 void ServerMetrics::ObserveFirstToken(TimeNs after_arrival) {
   MutexLock lock(mutex_);
@@ -208,11 +264,17 @@ void ServerMetrics::CountError(std::string_view code) {
 }
 
 std::string ServerMetrics::Render(const EngineStats& engine, std::string_view model_name,
-                                  int32_t connections) const {
+                                  int32_t connections, std::span<const ExtraMetric> extra) const {
   Exposition out(model_name);
   AppendEngine(engine, out);
+  AppendPrompts(prompt_computed_.load(), prompt_cached_.load(), out);
+  out.Counter("tandem:engine_requests_finished_total", finished_.load(),
+              "Requests that ended by themselves, by a stop string or behind their only call.");
+  out.Counter("tandem:engine_requests_cancelled_total", cancelled_.load(),
+              "Requests given up by their clients, or cancelled by the server.");
   AppendPrefixCache(engine, out);
   AppendCostModel(engine, out);
+  AppendExtra(extra, out);
   out.Gauge("tandem:http_connections", connections, "Open connections.");
   MutexLock lock(mutex_);
   out.Buckets("vllm:time_to_first_token_seconds", first_token_s_,

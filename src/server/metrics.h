@@ -2,10 +2,12 @@
 //   the engine's.
 // Not here: where the numbers come from (answer.h, core/engine_stats.h).
 // Threads: every method from any thread.
-// Cost: an observation takes a mutex and a search over some twenty bounds.
+// Cost: an observation takes a mutex and a search over some twenty bounds; what the engine's thread
+//   reports, an atomic addition.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,6 +20,7 @@
 #include "base/thread_annotations.h"
 #include "core/engine_stats.h"
 #include "core/request.h"
+#include "server/generation.h"
 
 namespace tandem {
 
@@ -43,9 +46,21 @@ class Histogram {
 // How an answer ended, as the label finished_reason says it.
 enum class AnswerEnd { kStop, kLength, kAbort, kError };
 
-class ServerMetrics {
+// A number that is counted elsewhere: by what moves state between nodes, for instance.
+struct ExtraMetric {
+  std::string name;         // those of one name follow each other, and have one type and help
+  bool is_counter = false;  // else a gauge
+  std::string help;
+  double value = 0;
+  std::string labels;  // beside the model's name: `,state="up"`, or empty
+};
+
+class ServerMetrics final : public GenerationObserver {
  public:
   ServerMetrics();
+
+  void OnPrompt(int32_t prompt_tokens, int32_t cached_tokens) override;
+  void OnEnd(FinishReason reason) override;
 
   void ObserveFirstToken(TimeNs after_arrival) TANDEM_EXCLUDES(mutex_);
   // Between two deliveries of tokens of one answer.
@@ -59,10 +74,15 @@ class ServerMetrics {
   void CountError(std::string_view code) TANDEM_EXCLUDES(mutex_);
 
   // The whole exposition (text format 0.0.4).
-  std::string Render(const EngineStats& engine, std::string_view model_name,
-                     int32_t connections) const TANDEM_EXCLUDES(mutex_);
+  std::string Render(const EngineStats& engine, std::string_view model_name, int32_t connections,
+                     std::span<const ExtraMetric> extra = {}) const TANDEM_EXCLUDES(mutex_);
 
  private:
+  std::atomic<int64_t> prompt_computed_{0};  // tokens
+  std::atomic<int64_t> prompt_cached_{0};
+  std::atomic<int64_t> finished_{0};  // requests of the engine
+  std::atomic<int64_t> cancelled_{0};
+
   mutable Mutex mutex_;
   Histogram first_token_s_ TANDEM_GUARDED_BY(mutex_);
   Histogram inter_token_s_ TANDEM_GUARDED_BY(mutex_);

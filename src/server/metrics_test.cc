@@ -78,6 +78,13 @@ TEST(Metrics, ExposesCacheCostModelAndCancels) {
                           .window = 7};
   engine.prefix_spans_evicted = 8;
   engine.prefix_saved_s = 1.5;
+  engine.prefix_classes[9] = {.reuses = 1,
+                              .continues = false,
+                              .first_token_from = 256,
+                              .hits = 5,
+                              .evictions = 6,
+                              .parts = 7,
+                              .hit_probability = 0.25};
   engine.cost_base_ns = 2e6;
   engine.cost_token_ns = 3e3;
   engine.cost_pair_ns = 4;
@@ -105,6 +112,12 @@ TEST(Metrics, ExposesCacheCostModelAndCancels) {
     has("tandem:prefix_cache_misses_total", std::to_string(i + 1),
         fmt::format(",reason=\"{}\"", reasons[i]));
   }
+  const std::string of_class = ",reuses=\"1\",continues=\"no\",first_token_from=\"256\"";
+  has("tandem:prefix_class_hits_total", "5", of_class);
+  has("tandem:prefix_class_evictions_total", "6", of_class);
+  has("tandem:prefix_class_parts", "7", of_class);
+  has("tandem:prefix_class_hit_probability", "0.25", of_class);
+  EXPECT_EQ(text.find("reuses=\"0\""), std::string::npos) << "no part of another class";
   has("tandem:cost_model_step_seconds", "0.002");
   has("tandem:cost_model_token_seconds", "3e-06");
   has("tandem:cost_model_pair_seconds", "4e-09");
@@ -114,6 +127,29 @@ TEST(Metrics, ExposesCacheCostModelAndCancels) {
   has("tandem:cancel_stop_seconds_count", "3");
   has("tandem:cancel_release_seconds_sum", "0.009");
   has("tandem:cancel_release_seconds_count", "2");
+}
+
+TEST(Metrics, PromptTokensAreThoseComputedAndThoseFound) {
+  ServerMetrics metrics;
+  metrics.OnPrompt(100, 60);
+  metrics.OnPrompt(7, 0);
+  metrics.OnEnd(FinishReason::kStop);
+  metrics.OnEnd(FinishReason::kLength);
+  metrics.OnEnd(FinishReason::kCancelled);
+  metrics.OnEnd(FinishReason::kFailed);
+  EngineStats engine;
+  engine.prompt_tokens = 53;       // with six run again
+  engine.requests_cancelled = 20;  // whoever cancelled them
+  const std::string text = metrics.Render(engine, "m", 0);
+  EXPECT_THAT(text, HasSubstr("\nvllm:prompt_tokens_total{model_name=\"m\"} 107\n"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:prompt_tokens_cached_total{model_name=\"m\"} 60\n"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:prompt_tokens_by_source_total{model_name=\"m\","
+                              "source=\"local_compute\"} 47\n"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:prompt_tokens_by_source_total{model_name=\"m\","
+                              "source=\"local_cache_hit\"} 60\n"));
+  EXPECT_THAT(text, HasSubstr("\ntandem:prefill_tokens_total{model_name=\"m\"} 53\n"));
+  EXPECT_THAT(text, HasSubstr("\ntandem:engine_requests_finished_total{model_name=\"m\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("\ntandem:engine_requests_cancelled_total{model_name=\"m\"} 1\n"));
 }
 
 TEST(Metrics, EverySampleFollowsItsTypeAndHelp) {

@@ -80,31 +80,28 @@ constexpr std::string_view kMessageRules = R"([
                   "tool_calls": {"type": "array", "minItems": 1}},
    "required": ["tool_calls"]}])";
 
-// Pairs of which one must hold.
+// Pairs of which one must hold. Few: property testers multiply the branches, and give up above four
+// rules. So nothing says that two names of one field (cache_salt, prompt_cache_key) must agree.
 constexpr std::string_view kStreamRule = R"({"anyOf": [
   {"properties": {"stream_options": {"type": "null"}}},
   {"required": ["stream"], "properties": {"stream": {"const": true}}}]})";
-constexpr std::string_view kSaltRule = R"({"anyOf": [
-  {"properties": {"cache_salt": {"type": "null"}}},
-  {"properties": {"prompt_cache_key": {"type": "null"}}}]})";
 constexpr std::string_view kChatRules[] = {
     kStreamRule,
     R"({"anyOf": [{"properties": {"max_tokens": {"type": "null"}}},
                   {"properties": {"max_completion_tokens": {"type": "null"}}}]})",
-    kSaltRule,
     R"({"anyOf": [{"properties": {"top_logprobs": {"enum": [0, null]}}},
                   {"required": ["logprobs"], "properties": {"logprobs": {"const": true}}}]})",
+};
+constexpr std::string_view kToolsRule =
     R"({"anyOf": [{"properties": {"tool_choice": {"enum": ["none", "auto", null]}}},
                   {"required": ["tools"],
-                   "properties": {"tools": {"type": "array", "minItems": 1}}}]})",
-};
+                   "properties": {"tools": {"type": "array", "minItems": 1}}}]})";
 // Of a model without tool calls.
 constexpr std::string_view kNoToolsRule = R"({"anyOf": [
-  {"properties": {"tools": {"enum": [null, []]}}},
+  {"properties": {"tools": {"enum": [null, []]}, "tool_choice": {"enum": ["none", "auto", null]}}},
   {"required": ["tool_choice"], "properties": {"tool_choice": {"const": "none"}}}]})";
 constexpr std::string_view kCompletionRules[] = {
     kStreamRule,
-    kSaltRule,
     R"({"anyOf": [{"properties": {"max_tokens": {"not": {"const": 0}}}},
                   {"required": ["echo"], "properties": {"echo": {"const": true}}}]})",
 };
@@ -113,9 +110,8 @@ void AddRules(const ServedModel& model, int32_t max_context_tokens, Json& schema
   schemas["Message"]["anyOf"] = Json::parse(kMessageRules);
   Json& chat = schemas["ChatCompletionRequest"];
   for (const std::string_view rule : kChatRules) chat["allOf"].push_back(Json::parse(rule));
-  if (model.answer_format.tools == ToolFormat::kNone) {
-    chat["allOf"].push_back(Json::parse(kNoToolsRule));
-  }
+  const bool tools = model.answer_format.tools != ToolFormat::kNone;
+  chat["allOf"].push_back(Json::parse(tools ? kToolsRule : kNoToolsRule));
   Json& completion = schemas["CompletionRequest"];
   for (const std::string_view rule : kCompletionRules) {
     completion["allOf"].push_back(Json::parse(rule));
@@ -201,9 +197,10 @@ constexpr std::string_view kAnswerSchemas = R"({
       "created": {"type": "integer"}, "model": {"type": "string"},
       "system_fingerprint": {"type": "string"}, "usage": {"$ref": "#/components/schemas/Usage"},
       "choices": {"type": "array", "minItems": 1, "items": {"type": "object",
-        "required": ["index", "message", "logprobs", "finish_reason"], "properties": {
+        "required": ["index", "message", "logprobs", "finish_reason", "stop_reason"], "properties": {
           "index": {"type": "integer", "minimum": 0},
           "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
+          "stop_reason": {"type": ["string", "integer", "null"]},
           "logprobs": {"type": ["object", "null"]},
           "message": {"type": "object", "required": ["role", "content"], "properties": {
             "role": {"const": "assistant"}, "content": {"type": ["string", "null"]},
@@ -216,9 +213,10 @@ constexpr std::string_view kAnswerSchemas = R"({
       "created": {"type": "integer"}, "model": {"type": "string"},
       "system_fingerprint": {"type": "string"}, "usage": {"$ref": "#/components/schemas/Usage"},
       "choices": {"type": "array", "minItems": 1, "items": {"type": "object",
-        "required": ["index", "text", "logprobs", "finish_reason"], "properties": {
+        "required": ["index", "text", "logprobs", "finish_reason", "stop_reason"], "properties": {
           "index": {"type": "integer", "minimum": 0}, "text": {"type": "string"},
           "finish_reason": {"enum": ["stop", "length"]},
+          "stop_reason": {"type": ["string", "integer", "null"]},
           "logprobs": {"type": ["object", "null"]}}}}}},
   "Model": {"type": "object", "required": ["id", "object", "created", "owned_by"], "properties": {
     "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
@@ -233,6 +231,14 @@ constexpr std::string_view kAnswerSchemas = R"({
       "token_strs": {"type": ["array", "null"], "items": {"type": "string"}}}},
   "Detokenized": {"type": "object", "required": ["prompt"],
     "properties": {"prompt": {"type": "string"}}},
+  "TokenizerInfo": {"type": "object", "required": ["tokenizer_class"], "properties": {
+    "tokenizer_class": {"type": "string"}, "model_max_length": {"type": "integer"},
+    "bos_token": {"type": ["string", "null"]}, "eos_token": {"type": ["string", "null"]},
+    "unk_token": {"type": ["string", "null"]}, "pad_token": {"type": ["string", "null"]},
+    "add_bos_token": {"type": "boolean"}, "add_eos_token": {"type": "boolean"},
+    "clean_up_tokenization_spaces": {"type": "boolean"},
+    "added_tokens_decoder": {"type": "object"},
+    "chat_template": {"type": ["string", "null"]}}},
   "Health": {"type": "object", "required": ["status"],
     "properties": {"status": {"enum": ["ok", "draining", "stalled"]}}},
   "Version": {"type": "object", "required": ["version"],
@@ -268,6 +274,8 @@ constexpr Operation kOperations[] = {
     {"/tokenize", "tokenize", "The tokens of a text or of a conversation.", "TokenizeRequest",
      "Tokenized"},
     {"/detokenize", "detokenize", "The text of tokens.", "DetokenizeRequest", "Detokenized"},
+    {"/tokenizer_info", "tokenizerInfo", "The tokenizer's own tokens and the chat template.", "",
+     "TokenizerInfo"},
     {"/health", "health", "As /health/ready.", "", "Health"},
     {"/health/live", "live", "200 while the process answers.", "", "Health"},
     {"/health/ready", "ready", "200 when it takes requests and moves on.", "", "Health"},
@@ -302,6 +310,7 @@ Json AnswersOf(const Operation& operation, bool open, bool needs_key) {
   answers["404"] = ErrorAnswer("No such model.");
   answers["413"] = ErrorAnswer("The body is too large.");
   answers["415"] = ErrorAnswer("The body is form data.");
+  if (operation.streams) answers["421"] = ErrorAnswer("A prefill node answers no completions.");
   answers["429"] =
       ErrorAnswer("The queue is full: see retry-after-ms. Or the deadline cannot be met.");
   answers["500"] = ErrorAnswer("Our fault.");

@@ -27,6 +27,7 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   // Null: a model without one; its /v1/chat/completions is a 400, /v1/completions works.
   std::shared_ptr<const ChatTemplate> chat_template;
+  std::string chat_template_source;  // its Jinja text, which clients may ask for
   // How its answers are written: AnswerFormatOf(the source of chat_template). The default parses
   // nothing, and refuses tools.
   AnswerFormat answer_format;

@@ -38,8 +38,12 @@ class Server::Impl {
 
  private:
   Api::Options ApiOptions(const ServerConfig& config) {
-    return {.stall_after = config.stall_after,
-            .connections = [this] { return http_->connections(); }};
+    Api::Options options;
+    options.stall_after = config.stall_after;
+    options.connections = [this] { return http_->connections(); };
+    options.answers_requests = config.answers_requests;
+    if (config.extra_metrics) options.extra_metrics = config.extra_metrics;
+    return options;
   }
 
   // What is below uses what is above.

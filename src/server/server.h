@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "core/engine_client.h"
 #include "server/http_server.h"
+#include "server/metrics.h"
 #include "server/served_model.h"
 
 namespace tandem {
@@ -32,6 +34,10 @@ struct ServerConfig {
   // Origins of web pages whose scripts may use the API ("https://host:port"), or "*" for all of
   // them. Empty: none, as browsers have it by default.
   std::vector<std::string> cors_origins;
+  // False: a prefill node. Completions are answered with 421, everything else as usual.
+  bool answers_requests = true;
+  // Numbers for /metrics that neither the server nor the engine counts. From any thread.
+  std::function<std::vector<ExtraMetric>()> extra_metrics;
 };
 
 class Server {

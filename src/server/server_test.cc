@@ -151,6 +151,7 @@ struct BadCall {
   int status;
   const char* code;
   const char* param;
+  const char* says = "";
 };
 
 // One call that must fail, in the shape of all errors.
@@ -168,6 +169,7 @@ void ExpectError(uint16_t port, const BadCall& bad) {
   EXPECT_EQ(error["code"], bad.code) << bad.body;
   EXPECT_EQ(error["param"], bad.param ? Json(bad.param) : Json(nullptr)) << bad.body;
   EXPECT_NE(error["message"], "");
+  EXPECT_THAT(error["message"].get<std::string>(), testing::HasSubstr(bad.says)) << bad.path;
   EXPECT_EQ(LoopbackClient::Header(response, "Allow").empty(), bad.status != 405);
 }
 
@@ -178,7 +180,12 @@ TEST_F(ServerTest, ErrorsHaveOneShape) {
   for (const BadCall& bad : std::vector<BadCall>{
            {"GET", "/nothing", "", 404, "not_found", nullptr},
            {"GET", "/v1/models/", "", 404, "not_found", nullptr},
-           {"POST", "/v1/completionz", "{}", 404, "not_found", nullptr},
+           {"POST", "/v1/completionz", "{}", 404, "not_found", nullptr, "mean /v1/completions?"},
+           {"POST", "/chat/completions", "{}", 404, "not_found", nullptr,
+            "mean /v1/chat/completions?"},
+           {"POST", "/v1/v1/completions", "{}", 404, "not_found", nullptr, "mean /v1/completions?"},
+           {"POST", "/v1/completions/", "{}", 404, "not_found", nullptr, "mean /v1/completions?"},
+           {"POST", "/v1/completions", " ", 400, "invalid_json", nullptr, "The body is empty"},
            {"GET", "/tokenize", "", 405, "method_not_allowed", nullptr},
            {"POST", "/v1/completions", R"({"model": "x", "prompt": "a"})", 404, "model_not_found",
             "model"},
@@ -252,6 +259,26 @@ TEST_F(ServerTest, HeadAndOptionsAreAnswered) {
   EXPECT_EQ(LoopbackClient::Header(options, "Allow"), "POST, OPTIONS");
   client.Send(LoopbackClient::Request("OPTIONS", "*"));
   EXPECT_EQ(client.Read().status, 204);
+}
+
+TEST_F(ServerTest, TargetsMayBeAbsolute) {
+  Start();
+  EXPECT_EQ(Get("http://test:80/v1/models?x").status, 200);
+  EXPECT_EQ(Get("https://test/health").status, 200);
+  EXPECT_EQ(Get("http://test").status, 404);
+}
+
+TEST_F(ServerTest, CompressedBodiesAreRefused) {
+  Start({.reply = "x"});
+  const auto status = [&](std::string_view coding) {
+    LoopbackClient client(server_->port());
+    std::string request = LoopbackClient::Request("POST", "/v1/chat/completions", ChatBody());
+    request.insert(request.find("\r\n") + 2, "Content-Encoding: " + std::string(coding) + "\r\n");
+    client.Send(request);
+    return client.Read().status;
+  };
+  EXPECT_EQ(status("identity"), 200);
+  EXPECT_EQ(status("gzip"), 415);
 }
 
 TEST_F(ServerTest, EngineRefusalsKeepTheirMeaning) {

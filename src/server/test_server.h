@@ -143,7 +143,10 @@ class StreamJoiner {
       if (!to.contains(name)) to[name] = TestJson::array();
       for (const TestJson& id : choice[name]) to[name].push_back(id);
     }
-    if (!choice["finish_reason"].is_null()) to["finish_reason"] = choice["finish_reason"];
+    EXPECT_EQ(choice.contains("stop_reason"), !choice["finish_reason"].is_null());
+    if (choice["finish_reason"].is_null()) return;
+    to["finish_reason"] = choice["finish_reason"];
+    to["stop_reason"] = choice["stop_reason"];
   }
 
   static void AppendText(const TestJson& piece, TestJson& to) {

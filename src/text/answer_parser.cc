@@ -1,7 +1,7 @@
 #include "text/answer_parser.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -11,9 +11,6 @@ namespace {
 
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kHermesBegin = "<tool_call>";
-constexpr std::string_view kHermesEnd = "</tool_call>";
-constexpr std::string_view kLlamaBegin = "<|python_tag|>";
 constexpr std::string_view kSpaces = " \n\r\t";
 
 struct ThinkMarkers {
@@ -28,28 +25,12 @@ std::string_view TrimRight(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-std::string_view Trim(std::string_view text) {
-  text = TrimRight(text);
-  return text.substr(std::min(text.find_first_not_of(kSpaces), text.size()));
+StopMatcher MatcherOf(std::span<const std::string_view> markers) {
+  return StopMatcher::Create({markers.begin(), markers.end()}).value();
 }
 
 StopMatcher MatcherOf(std::string_view marker) {
-  std::vector<std::string> strings;
-  if (!marker.empty()) strings.emplace_back(marker);
-  return StopMatcher::Create(std::move(strings)).value();
-}
-
-std::string_view MarkerOf(ToolFormat format) {
-  switch (format) {
-    case ToolFormat::kHermes: return kHermesBegin;
-    case ToolFormat::kLlama3Json: return kLlamaBegin;
-    case ToolFormat::kNone: break;
-  }
-  return {};
-}
-
-std::string_view ArgumentsKeyOf(ToolFormat format) {
-  return format == ToolFormat::kHermes ? "arguments" : "parameters";
+  return MatcherOf(std::span(&marker, marker.empty() ? 0 : 1));
 }
 
 // Feeds `text` up to the marker of `matcher` and behind it; what passed goes to `out`.
@@ -58,35 +39,6 @@ size_t FeedMatcher(StopMatcher& matcher, std::string_view text, std::string* out
   *out = matcher.Append(text);
   if (!matcher.stopped()) return text.size();
   return out->size() + matcher.matched().size() - held;
-}
-
-// The text of the JSON string `quoted`; nothing when it has escapes that mean no character.
-std::optional<std::string> Unquote(std::string_view quoted) {
-  if (quoted.empty() || quoted.front() != '"') return std::nullopt;
-  const auto value = nlohmann::json::parse(quoted, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_string()) return std::nullopt;
-  return value.get<std::string>();
-}
-
-bool IsJsonObject(std::string_view text) {
-  JsonObjectScanner scanner;
-  size_t consumed = 0;
-  while (scanner.state() == JsonObjectScanner::State::kOpen && consumed < text.size()) {
-    consumed += scanner.Consume(text.substr(consumed));
-  }
-  return scanner.state() == JsonObjectScanner::State::kDone && consumed == text.size();
-}
-
-// The arguments as the text of an object, from a member's value (empty: no such member).
-std::optional<std::string> ArgumentsOf(std::string_view value) {
-  if (value.empty() || value == "null") return "{}";
-  if (value.front() == '{') return std::string(value);
-  const std::optional<std::string> text = Unquote(value);
-  if (!text) return std::nullopt;
-  const std::string_view inner = Trim(*text);
-  if (inner.empty()) return "{}";
-  if (!IsJsonObject(inner)) return std::nullopt;
-  return std::string(inner);
 }
 
 }  // namespace
@@ -103,13 +55,7 @@ AnswerFormat AnswerFormatOf(std::string_view template_source) {
     format.think_begin = markers.begin;
     format.think_end = markers.end;
   }
-  const bool name = has("{\"name\":") || has("{\\\"name\\\":");
-  const bool other = has("<function=") || has("<arg_key>") || has("<tool_calls>");
-  if (has(kHermesBegin) && has(kHermesEnd) && has("arguments\"") && !other) {
-    format.tools = ToolFormat::kHermes;
-  } else if (has("<|start_header_id|>") && name && has("\"parameters\":")) {
-    format.tools = ToolFormat::kLlama3Json;
-  }
+  format.tools = ToolFormatOf(template_source);
   return format;
 }
 
@@ -121,7 +67,8 @@ AnswerParser::AnswerParser(Options options)
     : options_(std::move(options)),
       tools_(options_.tools && options_.format.tools != ToolFormat::kNone),
       think_end_(MatcherOf(options_.format.think_end)),
-      call_marker_(MatcherOf(MarkerOf(options_.format.tools))) {
+      call_marker_(MatcherOf(CallMarkers(options_.format.tools))) {
+  if (tools_) reader_ = MakeToolCallReader(options_.format.tools, options_.parameters);
   const AnswerFormat& format = options_.format;
   if (format.reasoning) {
     TANDEM_CHECK(!format.think_begin.empty() && !format.think_end.empty());
@@ -141,11 +88,12 @@ std::vector<AnswerPiece> AnswerParser::Append(std::string_view text) {
 std::vector<AnswerPiece> AnswerParser::Flush() {
   if (state_ == State::kBegin) EndBegin();
   if (state_ == State::kReasoning) AddReasoning(think_end_.Flush());
-  while (state_ == State::kCall || state_ == State::kCallEnd) {
-    if (state_ == State::kCall) {
-      FailCall();
+  while (state_ == State::kCall) {
+    reader_->End();
+    if (reader_->state() == ToolCallReader::State::kDone) {
+      EndCall();
     } else {
-      FinishCall();
+      FailCall();
     }
   }
   AddContent(call_marker_.Flush());
@@ -161,7 +109,6 @@ void AnswerParser::Feed(std::string_view text) {
       case State::kReasoning: taken = StepReasoning(text); break;
       case State::kContent: taken = StepContent(text); break;
       case State::kCall: taken = StepCall(text); break;
-      case State::kCallEnd: taken = StepCallEnd(text); break;
     }
     text.remove_prefix(taken);
   }
@@ -242,7 +189,8 @@ size_t AnswerParser::StepContent(std::string_view text) {
       return 1;
     }
     at_border_ = false;
-    if (llama && text.front() == '{') {
+    const char bare = BareCallBegin(options_.format.tools);
+    if (bare != '\0' && text.front() == bare) {
       BeginCall({});
       return 0;
     }
@@ -296,10 +244,9 @@ void AnswerParser::ReleaseSpace() {
 void AnswerParser::BeginCall(std::string_view marker) {
   state_ = State::kCall;
   held_ = marker;
-  marked_ = !marker.empty();
-  object_begin_.reset();
-  object_ = JsonObjectScanner();
-  closing_matched_ = 0;
+  marker_size_ = marker.size();
+  handed_out_ = false;
+  reader_->Begin(marker);
 }
 
 size_t AnswerParser::StepCall(std::string_view text) {
@@ -307,116 +254,63 @@ size_t AnswerParser::StepCall(std::string_view text) {
     FailCall();
     return 0;
   }
-  if (!object_begin_) {
-    if (IsSpace(text.front())) {
-      held_ += text.front();
-      return 1;
-    }
-    object_begin_ = held_.size();
-  }
-  const size_t taken = object_.Consume(text.substr(0, kMaxCallBytes - held_.size()));
+  const size_t taken = reader_->Consume(text.substr(0, kMaxCallBytes - held_.size()));
   held_ += text.substr(0, taken);
-  switch (object_.state()) {
-    case JsonObjectScanner::State::kBroken: FailCall(); break;
-    case JsonObjectScanner::State::kDone:
-      state_ = State::kCallEnd;
-      if (options_.format.tools == ToolFormat::kLlama3Json) FinishCall();
-      break;
-    case JsonObjectScanner::State::kOpen:
-      if (!object_.members().empty()) {
-        const JsonObjectScanner::Member& last = object_.members().back();
-        if (last.key_end == 0 || last.value_begin != 0) break;
-        const auto key = std::string_view(held_).substr(*object_begin_ + last.key_begin,
-                                                        last.key_end - last.key_begin);
-        if (!KeyMayBelongToCall(key)) FailCall();
-      }
-      break;
+  if (reader_->state() == ToolCallReader::State::kBroken) {
+    FailCall();
+  } else if (reader_->state() == ToolCallReader::State::kDone) {
+    EndCall();
+  } else if (reader_->has_calls()) {
+    EmitCalls();
   }
   return taken;
 }
 
-bool AnswerParser::KeyMayBelongToCall(std::string_view key) const {
-  if (marked_) return true;
-  static constexpr std::string_view kKeys[] = {"name", "parameters", "arguments", "type", "id"};
-  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
-}
-
-size_t AnswerParser::StepCallEnd(std::string_view text) {
-  const char c = text.front();
-  const bool space = closing_matched_ == 0 && IsSpace(c);
-  if (held_.size() >= kMaxCallBytes || (!space && c != kHermesEnd[closing_matched_])) {
-    FailCall();
-    return 0;
-  }
-  held_ += c;
-  if (!space && ++closing_matched_ == kHermesEnd.size()) FinishCall();
-  return 1;
-}
-
 void AnswerParser::FailCall() {
   const std::string held = std::exchange(held_, {});
-  // Text that was taken for a string of this call may have been the next one. Only the last such
+  // Text that was taken for a part of this call may have been the next one. Only the last such
   // place is tried, so that no byte is read more than twice.
-  const std::string_view marker = MarkerOf(options_.format.tools);
-  size_t again = held.rfind(marker);
-  // The end of what is held may be the beginning of a marker still.
-  if (again == std::string::npos || again == 0) {
-    again = held.size() < marker.size() ? 0 : held.size() - marker.size() + 1;
+  size_t again = 0;
+  size_t longest = 0;
+  for (const std::string_view marker : CallMarkers(options_.format.tools)) {
+    const size_t at = held.rfind(marker);
+    if (at != std::string::npos) again = std::max(again, at);
+    longest = std::max(longest, marker.size());
   }
+  // The end of what is held may be the beginning of a marker still, but not its own.
+  if (again == 0 && held.size() >= longest) again = held.size() - longest + 1;
+  again = std::min(std::max(again, marker_size_), held.size());
   state_ = State::kContent;
+  at_border_ = false;
   AddContent(std::string_view(held).substr(0, again));
   Feed(std::string_view(held).substr(again));
 }
 
-void AnswerParser::FinishCall() {
-  const std::optional<Call> call = ReadCall();
-  const std::string held = std::exchange(held_, {});
-  state_ = State::kContent;
-  if (!call) {
-    AddContent(held);
-    return;
+void AnswerParser::EmitCalls() {
+  held_.clear();
+  marker_size_ = 0;
+  handed_out_ = true;
+  for (const ToolCall& call : reader_->TakeCalls()) {
+    Emit(Kind::kToolName, call.name, num_calls_);
+    std::string_view rest = call.arguments;
+    while (!rest.empty()) {
+      size_t size = std::min(rest.size(), kMaxArgumentBytes);
+      while (size < rest.size() && size > 1 && (rest[size] & 0xC0) == 0x80) --size;
+      out_.push_back({Kind::kToolArguments, std::string(rest.substr(0, size)), num_calls_});
+      rest.remove_prefix(size);
+    }
+    ++num_calls_;
   }
-  Emit(Kind::kToolName, call->name, num_calls_);
-  std::string_view rest = call->arguments;
-  while (!rest.empty()) {
-    size_t size = std::min(rest.size(), kMaxArgumentBytes);
-    while (size < rest.size() && size > 1 && (rest[size] & 0xC0) == 0x80) --size;
-    out_.push_back({Kind::kToolArguments, std::string(rest.substr(0, size)), num_calls_});
-    rest.remove_prefix(size);
-  }
-  ++num_calls_;
   at_border_ = true;
   call_since_content_ = true;
 }
 
-bool AnswerParser::FindMember(std::string_view key, std::string_view* value) const {
-  const std::string_view object = std::string_view(held_).substr(*object_begin_);
-  *value = {};
-  for (const JsonObjectScanner::Member& m : object_.members()) {
-    if (object.substr(m.key_begin, m.key_end - m.key_begin) != key) continue;
-    if (!value->empty()) return false;
-    *value = object.substr(m.value_begin, m.value_end - m.value_begin);
-  }
-  return true;
-}
-
-std::optional<AnswerParser::Call> AnswerParser::ReadCall() const {
-  const ToolFormat format = options_.format.tools;
-  std::string_view name;
-  std::string_view own;
-  std::string_view other;
-  const bool llama = format == ToolFormat::kLlama3Json;
-  if (!FindMember("name", &name) || !FindMember(ArgumentsKeyOf(format), &own) ||
-      !FindMember(llama ? "arguments" : "parameters", &other)) {
-    return std::nullopt;
-  }
-  if (own.empty()) own = other;
-  if (!marked_ && own.empty()) return std::nullopt;
-  std::optional<std::string> called = Unquote(name);
-  if (!called || called->empty()) return std::nullopt;
-  std::optional<std::string> arguments = ArgumentsOf(own);
-  if (!arguments) return std::nullopt;
-  return Call{std::move(*called), std::move(*arguments)};
+void AnswerParser::EndCall() {
+  if (reader_->has_calls()) EmitCalls();
+  state_ = State::kContent;
+  // What closes calls that have been handed out is theirs.
+  const std::string held = std::exchange(held_, {});
+  if (!handed_out_) AddContent(held);
 }
 
 void AnswerParser::Emit(Kind kind, std::string_view text, int32_t call) {
@@ -426,16 +320,6 @@ void AnswerParser::Emit(Kind kind, std::string_view text, int32_t call) {
   } else {
     out_.push_back({kind, std::string(text), call});
   }
-}
-
-std::string ForcedCallBegin(ToolFormat format, std::optional<std::string_view> name) {
-  if (format == ToolFormat::kNone) return {};
-  std::string begin = format == ToolFormat::kHermes ? "<tool_call>\n{\"name\": " : "{\"name\": ";
-  if (!name) return begin + '"';
-  using nlohmann::json;
-  begin += json(*name).dump(-1, ' ', false, json::error_handler_t::replace);
-  begin += ", \"" + std::string(ArgumentsKeyOf(format)) + "\":";
-  return begin;
 }
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 // What: AnswerParser: splits what a model writes into content, reasoning and tool calls, while it
 //   is being written. AnswerFormatOf: how the model of a chat template writes these.
-// Not here: whether a called tool exists, ids of calls, the API's shapes (server/); holding a model
-//   to the format (grammar/).
+// Not here: the formats of calls (tool_format.h, tool_call_reader.h); whether a called tool exists,
+//   ids of calls, the API's shapes (server/); holding a model to the format (grammar/).
 // Threads: a parser belongs to one thread; the functions are pure.
 // Invariants: the joined text of each kind and the order of the kinds do not depend on how the
 //   answer is cut. Whole characters in, whole characters out. Without reasoning and tools, and
@@ -16,37 +16,24 @@
 // never comes, everything is reasoning. Calls in it are thoughts. With Options::reasoning off it is
 // content, tags included, and its calls are no calls either.
 //
-// A call is an object with "name", a string that is not empty, and "arguments" (Llama 3:
-// "parameters"; either word is understood, the format's own wins): an object; or a string that
-// holds the text of one; missing, null or empty: "{}". Hermes ignores other members. A Llama 3
-// answer without <|python_tag|> is plain JSON, so there a call has its parameters and no members
-// but these, "type" and "id", or it is content. A member twice: no call. Everything that looks like
-// a call and is none (broken JSON, another shape, too long or too deep, cut off) is content with
-// its markers; Hermes calls may lack the closing marker at the end of the answer. White space
-// between calls, and between a call and an end of the answer, is no content.
+// Everything that looks like a call and is none (another shape, too long or too deep, cut off) is
+// content with its markers. Where a call needs no marker it begins at the beginning of the content
+// or behind another call. White space between calls, and between a call and an end of the answer,
+// is no content.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/json_object_scanner.h"
 #include "text/stop_strings.h"
+#include "text/tool_call_reader.h"
+#include "text/tool_format.h"
 
 namespace tandem {
-
-enum class ToolFormat : uint8_t {
-  kNone,
-  // <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>, one or several, with or without
-  // content around them: Qwen2.5, Qwen3, Hermes.
-  kHermes,
-  // {"name": "f", "parameters": {...}}, optionally behind <|python_tag|>, several separated by ";":
-  // Llama 3.1 and later. Content may only come first where <|python_tag|> ends it.
-  kLlama3Json,
-};
 
 struct AnswerFormat {
   ToolFormat tools = ToolFormat::kNone;
@@ -55,8 +42,7 @@ struct AnswerFormat {
   std::string think_begin, think_end;
 };
 
-// What the template's source says about the answers of its model; calls in a format that is not
-// understood here (tags for each argument, channels, ...) are kNone.
+// What the template's source says about the answers of its model.
 AnswerFormat AnswerFormatOf(std::string_view template_source);
 
 // The prompt has begun the model's reasoning: it ends with think_begin and white space.
@@ -94,6 +80,8 @@ class AnswerParser {
     // Text of the answer that was put into the prompt (ForcedCallBegin): parsed first, as if the
     // model had written it. The answer then does not begin as reasoning.
     std::string forced_begin;
+    // The request's tools, for formats whose arguments are bare text. Null: nothing is declared.
+    std::shared_ptr<const ToolParameters> parameters = {};
   };
 
   // Requires format.reasoning => think_begin and think_end are not empty and UTF-8.
@@ -108,7 +96,7 @@ class AnswerParser {
   int32_t num_calls() const { return num_calls_; }
 
  private:
-  enum class State : uint8_t { kBegin, kReasoning, kContent, kCall, kCallEnd };
+  enum class State : uint8_t { kBegin, kReasoning, kContent, kCall };
 
   void Feed(std::string_view text);
   // Each takes a part of `text`, at least a byte or a change of state, and returns its size.
@@ -116,7 +104,6 @@ class AnswerParser {
   size_t StepReasoning(std::string_view text);
   size_t StepContent(std::string_view text);
   size_t StepCall(std::string_view text);
-  size_t StepCallEnd(std::string_view text);
 
   // The answer does not begin with think_begin, or ends in it.
   void EndBegin();
@@ -128,16 +115,10 @@ class AnswerParser {
   void BeginCall(std::string_view marker);
   // What is held is no call.
   void FailCall();
-  void FinishCall();
-  bool KeyMayBelongToCall(std::string_view key) const;
-  // Of the complete object in held_; nothing for another shape.
-  struct Call {
-    std::string name;
-    std::string arguments;
-  };
-  std::optional<Call> ReadCall() const;
-  // The value of that member; empty: there is none. False when it occurs twice.
-  bool FindMember(std::string_view key, std::string_view* value) const;
+  // Hands out the calls that are complete; what is held is theirs.
+  void EmitCalls();
+  // The reader is done.
+  void EndCall();
   void Emit(AnswerPiece::Kind kind, std::string_view text, int32_t call = -1);
 
   const Options options_;
@@ -164,18 +145,12 @@ class AnswerParser {
   bool call_since_content_ = false;
   std::string space_held_;
 
-  // The call under way.
-  bool marked_ = false;
-  std::optional<size_t> object_begin_;  // in held_
-  JsonObjectScanner object_;
-  size_t closing_matched_ = 0;
+  // The calls under way.
+  std::unique_ptr<ToolCallReader> reader_;  // null without tools
+  size_t marker_size_ = 0;                  // of the marker with which held_ begins
+  bool handed_out_ = false;                 // some of them
 
   int32_t num_calls_ = 0;
 };
-
-// The beginning of an answer that calls `name` (or, with no name, any tool) in this format, up to
-// where the model goes on with the arguments (or the name); empty when the format has none. It does
-// not end with the blank before the arguments: models write that as one token with what follows.
-std::string ForcedCallBegin(ToolFormat format, std::optional<std::string_view> name);
 
 }  // namespace tandem

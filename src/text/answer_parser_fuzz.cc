@@ -17,11 +17,13 @@ using tandem::AnswerPiece;
 using tandem::ToolFormat;
 using Kind = AnswerPiece::Kind;
 
-AnswerParser::Options OptionsOf(uint8_t bits) {
-  constexpr ToolFormat kFormats[] = {ToolFormat::kNone, ToolFormat::kHermes,
-                                     ToolFormat::kLlama3Json, ToolFormat::kHermes};
+// `more` chooses among the formats that share the last place.
+AnswerParser::Options OptionsOf(uint8_t bits, uint8_t more) {
+  const int others = tandem::kNumToolFormats - 3;
+  const ToolFormat formats[] = {ToolFormat::kNone, ToolFormat::kHermes, ToolFormat::kLlama3Json,
+                                static_cast<ToolFormat>(3 + more % others)};
   AnswerParser::Options options;
-  options.format.tools = kFormats[bits & 3];
+  options.format.tools = formats[bits & 3];
   options.format.reasoning = (bits & 4) != 0;
   if (options.format.reasoning) {
     options.format.think_begin = "<think>";
@@ -77,7 +79,7 @@ void CheckIsJson(const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const AnswerParser::Options options = OptionsOf(data[0]);
+  const AnswerParser::Options options = OptionsOf(data[0], data[1]);
   const std::string text = tandem::ReplaceInvalidUtf8(
       std::string_view(reinterpret_cast<const char*>(data) + 2, size - 2));
   const std::vector<AnswerPiece> whole = Parse(options, text, text.size() + 1);

@@ -11,85 +11,17 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "text/testing/answer_pieces.h"
 #include "text/unicode.h"
 
 namespace tandem {
 namespace {
 
-using Kind = AnswerPiece::Kind;
-using Options = AnswerParser::Options;
-
-AnswerFormat FormatOf(ToolFormat tools, bool reasoning) {
-  AnswerFormat format{.tools = tools, .reasoning = reasoning};
-  if (reasoning) {
-    format.think_begin = "<think>";
-    format.think_end = "</think>";
-  }
-  return format;
-}
-
-Options OptionsOf(ToolFormat tools, bool reasoning = false) {
-  return {.format = FormatOf(tools, reasoning),
-          .tools = tools != ToolFormat::kNone,
-          .reasoning = reasoning,
-          .prompt_end = "<|im_start|>assistant\n",
-          .forced_begin = {}};
-}
+using namespace answer_pieces;  // NOLINT(google-build-using-namespace)
 
 const Options kHermes = OptionsOf(ToolFormat::kHermes);
 const Options kLlama = OptionsOf(ToolFormat::kLlama3Json);
 const Options kThinking = OptionsOf(ToolFormat::kHermes, /*reasoning=*/true);
-
-// Pieces as one line, neighbours of a kind joined: C[content] R[reasoning] N0[name] A0[arguments].
-std::string Show(const std::vector<AnswerPiece>& pieces) {
-  std::string shown;
-  const AnswerPiece* last = nullptr;
-  for (const AnswerPiece& piece : pieces) {
-    EXPECT_FALSE(piece.text.empty());
-    if (last != nullptr && last->kind == piece.kind && last->call == piece.call) {
-      shown.insert(shown.size() - 1, piece.text);
-    } else {
-      shown += "CRNA"[static_cast<int>(piece.kind)];
-      if (piece.call >= 0) shown += std::to_string(piece.call);
-      shown += '[' + piece.text + ']';
-    }
-    last = &piece;
-  }
-  return shown;
-}
-
-// `cuts` are offsets in ascending order.
-std::vector<AnswerPiece> Parse(const Options& options, std::string_view text,
-                               const std::vector<size_t>& cuts = {}) {
-  AnswerParser parser(options);
-  std::vector<AnswerPiece> all;
-  const auto add = [&all](std::vector<AnswerPiece> pieces) {
-    for (AnswerPiece& piece : pieces) all.push_back(std::move(piece));
-  };
-  size_t begin = 0;
-  for (const size_t cut : cuts) {
-    add(parser.Append(text.substr(begin, cut - begin)));
-    begin = cut;
-  }
-  add(parser.Append(text.substr(begin)));
-  add(parser.Flush());
-  int32_t names = 0;
-  for (const AnswerPiece& piece : all) names += piece.kind == Kind::kToolName ? 1 : 0;
-  EXPECT_EQ(names, parser.num_calls());
-  return all;
-}
-
-std::string ShowParsed(const Options& options, std::string_view text) {
-  return Show(Parse(options, text));
-}
-
-std::string Content(std::string_view text) { return "C[" + std::string(text) + "]"; }
-
-// What has come out before the end of the answer.
-std::string ShowSoFar(const Options& options, std::string_view text) {
-  AnswerParser parser(options);
-  return Show(parser.Append(text));
-}
 
 TEST(AnswerFormat, ComesFromTheTemplate) {
   const AnswerFormat none;
@@ -100,9 +32,9 @@ TEST(AnswerFormat, ComesFromTheTemplate) {
       {"headers_tools", FormatOf(ToolFormat::kLlama3Json, false)},
       {"flags", FormatOf(ToolFormat::kNone, true)},
       {"generation_marks", FormatOf(ToolFormat::kNone, true)},
-      // Formats that are not understood: arguments as tags, [TOOL_CALLS], channels.
-      {"xml_calls", none},
-      {"inst_tools", none},
+      {"xml_calls", FormatOf(ToolFormat::kQwenXml, false)},
+      {"inst_tools", FormatOf(ToolFormat::kMistralList, false)},
+      // Not understood.
       {"channels", none},
       {"documents", none}};
   std::ifstream file(TANDEM_SOURCE_DIR "/tests/golden/chat_templates.json");
@@ -420,6 +352,22 @@ std::string RandomAnswer(SplitMix64& rng) {
       "<|python_tag|>{\"name\": \"f\"}",
       "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
       "{\"name\": \"f\", \"arguments\": \"{}\"}",
+      "<function=",
+      "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>",
+      "<parameter=b>\n\xC3\xA9</p",
+      "</parameter>",
+      "</function>",
+      "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>",
+      "true</arg_value>\n</tool_call>",
+      "[TOOL_CALLS]",
+      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, ",
+      "{\"name\": \"g\"}]",
+      "[TOOL_CALLS]f[ARGS]{\"a\": \"\xE4\xB8\xAD\"}",
+      "[CALL_ID]abc[ARGS]",
+      "[f(a=1, b='\xC3\xA9'), ",
+      "g(c=[None, (2,)])]",
+      "<|tool_call_start|>[f()]<|tool_call_end|>",
+      "<|tool_call_end|>",
       "                                        "};
   std::string text;
   for (uint64_t n = 1 + rng.Below(9); n > 0; --n) text += kParts[rng.Below(std::size(kParts))];
@@ -429,9 +377,10 @@ std::string RandomAnswer(SplitMix64& rng) {
 TEST(AnswerParser, TheResultDoesNotDependOnCuts) {
   SplitMix64 rng(11);
   int calls = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     const std::string text = RandomAnswer(rng);
-    Options options = OptionsOf(static_cast<ToolFormat>(rng.Below(3)), rng.Below(2) == 0);
+    Options options =
+        OptionsOf(static_cast<ToolFormat>(rng.Below(kNumToolFormats)), rng.Below(2) == 0);
     if (rng.Below(4) == 0) options.prompt_end = "<think>\n";
     if (rng.Below(4) == 0) options.reasoning = false;
     if (rng.Below(8) == 0) options.forced_begin = ForcedCallBegin(options.format.tools, "f");
@@ -456,7 +405,7 @@ TEST(AnswerParser, TheResultDoesNotDependOnCuts) {
       for (const AnswerPiece& piece : pieces) ASSERT_TRUE(IsValidUtf8(piece.text)) << text;
     }
   }
-  EXPECT_GT(calls, 100);
+  EXPECT_GT(calls, 300);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "text/unicode.h"
 
@@ -40,19 +41,69 @@ constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "u
                                                     "assistant", "tool",      "function"};
 
 // Nesting of arguments that are parsed; a value may not be deeper (jinja::kMaxValueDepth).
-constexpr int kMaxArgumentDepth = jinja::kMaxValueDepth;
+constexpr size_t kMaxArgumentDepth = jinja::kMaxValueDepth;
+
+// Builds a value from a parser's events in linear time: where the library's own parser searches an
+// object for every key that it adds, this one appends. Keys that occur twice are left to
+// jinja::Dict. Stops at what nests too deep.
+class LinearBuilder final : public nlohmann::json_sax<jinja::Json> {
+ public:
+  jinja::Json Take() { return std::move(root_); }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    return true;
+  }
+  bool start_object(std::size_t) override { return Open(jinja::Json::object()); }
+  bool start_array(std::size_t) override { return Open(jinja::Json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  bool Add(jinja::Json value) {
+    Place(std::move(value));
+    return true;
+  }
+  jinja::Json& Place(jinja::Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    jinja::Json& parent = *open_.back();
+    if (parent.is_array()) return parent.emplace_back(std::move(value));
+    auto& members = parent.get_ref<jinja::Json::object_t&>();
+    return members.jinja::Json::object_t::Container::emplace_back(std::move(key_), std::move(value))
+        .second;
+  }
+  bool Open(jinja::Json container) {
+    if (open_.size() >= kMaxArgumentDepth) return false;
+    open_.push_back(&Place(std::move(container)));
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  jinja::Json root_;
+  // A container is not added to while one inside it is open, so these stay where they are.
+  std::vector<jinja::Json*> open_;
+  std::string key_;
+};
 
 // The object whose text `text` is; none for any other text.
 std::optional<jinja::Json> ParseObject(const std::string& text) {
-  int depth = 0;
-  const auto bounded = [&depth](int at, jinja::Json::parse_event_t, jinja::Json&) {
-    depth = std::max(depth, at);
-    return depth <= kMaxArgumentDepth;  // discards what is deeper, which then fails below
-  };
-  jinja::Json parsed = jinja::Json::parse(text, bounded, /*allow_exceptions=*/false);
-  if (parsed.is_discarded() || !parsed.is_object() || depth > kMaxArgumentDepth) {
-    return std::nullopt;
-  }
+  LinearBuilder builder;
+  if (!jinja::Json::sax_parse(text, &builder)) return std::nullopt;
+  jinja::Json parsed = builder.Take();
+  if (!parsed.is_object()) return std::nullopt;
   return parsed;
 }
 

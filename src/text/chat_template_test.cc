@@ -139,6 +139,23 @@ TEST(ChatTemplate, ArgumentsOfToolCallsArriveAsObjects) {
   EXPECT_EQ(render(deep + std::string(100'000, ']') + "}").substr(0, 10), "\"{\\\"a\\\":[[");
 }
 
+// The library's own objects are searched for every key that is added to them.
+TEST(ChatTemplate, ArgumentsWithManyKeysTakeLinearTime) {
+  const ChatTemplate t = *ChatTemplate::Create(
+      "{{ messages[0].tool_calls[0].function.arguments | length }} "
+      "{{ messages[0].tool_calls[0].function.arguments['k7'] }}",
+      "", "");
+  std::string arguments = "{";
+  for (int i = 0; i < 200'000; ++i) arguments += "\"k" + std::to_string(i) + "\": 1, ";
+  arguments += "\"k7\": [{}, 2]}";
+  Json call = {{"function", {{"name", "f"}, {"arguments", arguments}}}};
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(t.Render(Json::array({{{"role", "assistant"}, {"tool_calls", {call}}}}), {}).value(),
+            "200000 [{}, 2]");
+  // Takes a quarter of a second; twenty billion comparisons take minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
 TEST(ChatTemplate, TellsTheTimeItIsGiven) {
   RenderOptions options;
   options.now = std::tm{};

@@ -1,7 +1,8 @@
 """lm-eval against /v1/completions: its loglikelihoods are those of the model.
 
 Runs the lm_eval command with the model type local-completions on the tasks of lm_eval_tasks (local
-data, no hub), one request at a time and then batched and concurrent. Compares each loglikelihood
+data, no hub), one request at a time, then batched and concurrent, then with the server's own
+tokenizer (tokenizer_backend=remote). Compares each loglikelihood
 with a computation of its own from scored prompts, and, where the server runs --numerics exact (it
 does when this script starts it), with transformers on the same weights in f32.
 
@@ -36,9 +37,10 @@ NEAR_ORACLE = 0.005
 class Run:
     """What one run of lm_eval reported: per task the samples, and the results."""
 
-    def __init__(self, folder, url, model, batch=1, concurrent=1):
+    def __init__(self, folder, url, model, batch=1, concurrent=1, remote=False):
         output = tempfile.mkdtemp(dir=folder)
-        arguments = (f"model={model},base_url={url}/v1/completions,tokenizer={folder}/tokenizer,"
+        tokenizer = "tokenizer_backend=remote" if remote else f"tokenizer={folder}/tokenizer"
+        arguments = (f"model={model},base_url={url}/v1/completions,{tokenizer},"
                      f"max_length=2048,num_concurrent={concurrent}")
         subprocess.run([sys.executable, "-m", "lm_eval", "run", "--model", "local-completions",
                         "--model_args", arguments, "--tasks", ",".join(TASKS), "--include_path",
@@ -81,6 +83,7 @@ class State:
         self.tokenizer = make_tokenizer(folder)
         self.single = Run(folder, url, self.model)
         self.batched = Run(folder, url, self.model, batch=4, concurrent=3)
+        self.remote = Run(folder, url, self.model, remote=True)
         self.exact = "-exact-" in post(url, "/v1/completions", {
             "model": self.model, "prompt": "A", "max_tokens": 1})["system_fingerprint"]
 
@@ -140,6 +143,13 @@ def batches_change_nothing(state):
           [sample["resps"] for sample in state.single.samples["harbour_generate"]])
 
 
+def the_servers_tokenizer_is_as_good(state):
+    equal(list(state.remote.pairs()), list(state.single.pairs()))
+    equal(list(state.remote.texts()), list(state.single.texts()))
+    equal([sample["resps"] for sample in state.remote.samples["harbour_generate"]],
+          [sample["resps"] for sample in state.single.samples["harbour_generate"]])
+
+
 def loglikelihoods_are_those_of_scored_prompts(state):
     worst = 0
     for tokens, first, value, greedy in state.cases():
@@ -192,9 +202,9 @@ def metrics_are_finite(state):
     return f"accuracy {accuracy:.3f}, byte perplexity {perplexity:.4f}"
 
 
-CHECKS = [tokenizers_agree, batches_change_nothing, loglikelihoods_are_those_of_scored_prompts,
-          loglikelihoods_are_those_of_the_oracle, answers_end_at_their_stop_strings,
-          metrics_are_finite]
+CHECKS = [tokenizers_agree, batches_change_nothing, the_servers_tokenizer_is_as_good,
+          loglikelihoods_are_those_of_scored_prompts, loglikelihoods_are_those_of_the_oracle,
+          answers_end_at_their_stop_strings, metrics_are_finite]
 
 
 def main():

@@ -72,6 +72,15 @@ def stop_strings_are_cut_exactly():
 
 
 @check
+def stop_reason_names_the_string():
+    stop = text_of(ask())[5:9]
+    for more, reason in (({"stop": ["\x00never", stop]}, stop), ({"max_tokens": 2}, None)):
+        equal(ask(**more).choices[0].stop_reason, reason)
+        last = [chunk.choices[0] for chunk in ask(stream=True, **more) if chunk.choices][-1]
+        equal(last.stop_reason, reason)
+
+
+@check
 def stop_strings_inside_a_token_are_cut():
     text = text_of(ask())
     middle = len(text) // 2
@@ -99,6 +108,7 @@ def stop_token_ids_end_the_answer():
     stop = whole[5]
     answer = ask(**extra(return_token_ids=True, stop_token_ids=[stop]))
     equal(answer.choices[0].token_ids, whole[:whole.index(stop)])
+    equal(answer.choices[0].stop_reason, stop)
     equal(answer.choices[0].finish_reason, "stop")
 
 

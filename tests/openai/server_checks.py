@@ -8,7 +8,7 @@ import time
 import openai
 
 from client import (CLIENT, KEY, KEYED, MODEL, QUESTION, ROOT, TOKENS, ask, check, equal, join,
-                    keyed, raw, refused, text_of)
+                    keyed, post, raw, refused, text_of)
 
 
 def running():
@@ -132,13 +132,23 @@ def the_description_has_every_field_and_route():
 
 
 @check
+def the_tokenizer_is_described():
+    info = json.loads(raw("GET", "/tokenizer_info")[2])
+    assert info["eos_token"] and info["chat_template"] and info["tokenizer_class"], info
+    ids = post("/tokenize", {"prompt": info["eos_token"], "add_special_tokens": False})[1]["tokens"]
+    equal(len(ids), 1)
+    equal(info["added_tokens_decoder"][str(ids[0])]["content"], info["eos_token"])
+
+
+@check
 def server_describes_itself():
     equal(json.loads(raw("GET", "/health")[2])["status"], "ok")
     equal(raw("GET", "/health/live")[0], 200)
     assert json.loads(raw("GET", "/version")[2])["version"]
     metrics = raw("GET", "/metrics")[2]
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
-                 "num_preemptions_total", "prompt_tokens_total", "generation_tokens_total",
+                 "num_preemptions_total", "prompt_tokens_total", "prompt_tokens_cached_total",
+                 "prompt_tokens_by_source_total", "generation_tokens_total",
                  "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket",
                  "e2e_request_latency_seconds_bucket", "request_success_total"):
         assert re.search("^vllm:" + name + r"\{", metrics, re.M), name

@@ -76,6 +76,19 @@ def calls_are_streamed_in_pieces_that_join():
 
 
 @check
+def the_only_call_ends_the_answer():
+    more = {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200,
+            "extra_body": {"ignore_eos": True}}
+    whole = ask_tools(**more)
+    choice = whole.choices[0]
+    equal((len(choice.message.tool_calls), choice.finish_reason), (1, "tool_calls"))
+    assert whole.usage.completion_tokens < 60, whole.usage
+    got = join_all(ask_tools(stream=True, **more))[0][0]
+    call = choice.message.tool_calls[0].function
+    equal((got["calls"], got["finish"]), ([[call.name, call.arguments]], "tool_calls"))
+
+
+@check
 def half_a_call_is_content():
     choice = ask_tools(tool_choice="required", max_tokens=2).choices[0]
     equal((choice.message.tool_calls, choice.finish_reason), (None, "length"))
