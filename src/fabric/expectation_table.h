@@ -1,10 +1,10 @@
-// What: ExpectationTable: which writes a receiver waits for, and which have come: a bitmap per slot,
-//   {generation 8 | slot 12 | ordinal 12} in the immediate of each write.
+// What: ExpectationTable: which writes a receiver waits for, and which have come: a bitmap per
+//   slot, {generation 8 | slot 12 | ordinal 12} in the immediate of each write.
 // Not here: threads, networks, what is written (transfer_engine.h).
 // Threads: one owner.
-// Invariants: a slot is free, waiting, over (met, late or abandoned: pieces may still come) and only
-//   after Drained free again, under the next generation. Free slots are taken in the order in which
-//   they were freed, so a generation comes back only after 256 uses of every slot in turn.
+// Invariants: a slot is free, waiting, over (met, late or abandoned: pieces may still come) and
+//   only after Drained free again, under the next generation. Free slots are taken in the order in
+//   which they were freed, so a generation comes back only after 256 uses of every slot in turn.
 // Cost: Count is O(1); memory for the bitmaps of live slots.
 // Based on: the immediate counters of fabric-lib; a bitmap, since a page that comes twice and one
 //   that never comes have the right count.
@@ -41,8 +41,8 @@ class ExpectationTable {
   void Abandon(Immediate first);
   void Drained(Immediate first);
 
-  // Takes one expectation whose deadline is not after `now` and that is not met; it is late from now
-  // on.
+  // Takes one expectation whose deadline is not after `now` and that is not met; it is late from
+  // now on.
   std::optional<ExpectationEnded> TakeLate(TimeNs now);
   // The earliest deadline of those that are waited for.
   std::optional<TimeNs> next_deadline() const;

@@ -1,48 +1,52 @@
 #include "fabric/remote_region.h"
 
-#include <cstddef>
+#include "base/check.h"
+#include "fabric/wire.h"
 
 namespace tandem {
 namespace {
 
-constexpr size_t kHeader = 8 + 1;
-constexpr size_t kNicBytes = 16;
-
-void Put(uint64_t value, std::string* out) {
-  for (int shift = 0; shift < 64; shift += 8) out->push_back(static_cast<char>(value >> shift));
-}
-
-uint64_t Take(std::string_view bytes, size_t at) {
-  uint64_t value = 0;
-  for (size_t i = 8; i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
-  return value;
-}
+constexpr uint32_t kMagic = 0x31475254;  // "TRG1"
 
 }  // namespace
 
 std::string RemoteRegion::Encode() const {
+  TANDEM_CHECK(!nics.empty());
+  TANDEM_CHECK_LE(nics.size(), kMaxNics);
   std::string out;
-  Put(bytes, &out);
-  out.push_back(static_cast<char>(nics.size()));
+  wire::Append(&out, kMagic);
+  wire::Append(&out, bytes);
+  wire::Append(&out, static_cast<uint8_t>(nics.size()));
   for (const Nic& nic : nics) {
-    Put(nic.base, &out);
-    Put(nic.key, &out);
+    TANDEM_CHECK_LE(nic.endpoint.size(), kMaxEndpointBytes);
+    wire::Append(&out, nic.base);
+    wire::Append(&out, nic.key);
+    wire::AppendShort(&out, nic.endpoint);
   }
   return out;
 }
 
 Result<RemoteRegion> RemoteRegion::Decode(std::string_view bytes) {
-  if (bytes.size() < kHeader) return InvalidArgumentError("a remote region is cut short");
-  const auto count = static_cast<uint8_t>(bytes[8]);
-  if (count == 0 || count > kMaxNics || bytes.size() != kHeader + count * kNicBytes) {
-    return InvalidArgumentError("a remote region of {} NICs has {} bytes", count, bytes.size());
-  }
+  wire::Reader reader(bytes);
+  uint32_t magic = 0;
+  uint8_t count = 0;
   RemoteRegion region;
-  region.bytes = Take(bytes, 0);
-  for (size_t i = 0; i < count; ++i) {
-    const size_t at = kHeader + i * kNicBytes;
-    region.nics.push_back({Take(bytes, at), Take(bytes, at + 8)});
+  if (!reader.Read(&magic) || magic != kMagic || !reader.Read(&region.bytes) ||
+      !reader.Read(&count) || count == 0 || count > kMaxNics) {
+    return InvalidArgumentError("not the description of a remote region");
   }
+  for (uint8_t i = 0; i < count; ++i) {
+    Nic nic;
+    reader.Read(&nic.base);
+    reader.Read(&nic.key);
+    reader.ReadShort(&nic.endpoint);
+    if (nic.endpoint.size() > kMaxEndpointBytes) {
+      return InvalidArgumentError("the endpoint of a remote region has {} bytes; at most {}",
+                                  nic.endpoint.size(), kMaxEndpointBytes);
+    }
+    region.nics.push_back(std::move(nic));
+  }
+  if (!reader.done()) return InvalidArgumentError("the description of a remote region is damaged");
   return region;
 }
 

@@ -8,12 +8,13 @@
 //   - No ordering: pieces of a transfer, and transfers, may land in any order.
 //   - Nothing here aborts or blocks on a peer; a failure is an event.
 //   - Every transfer gets exactly one TransferEnded. OK means that each of its bytes is in the
-//     peer's memory (delivery complete). After it, whatever its status, local memory is not read any
-//     more; after an error remote memory may still be written until the peer closes the region.
+//     peer's memory (delivery complete). After it, whatever its status, local memory is not read
+//     any more for a write that counts; after an error remote memory may still be written until the
+//     peer closes the region.
 //   - An immediate is counted once its piece's bytes are visible to the owner's thread.
 // Based on: fabric-lib of pplx-garden (counted immediates, one worker per NIC group); expectations
-//   are bitmaps instead of counts, because a page that comes twice and one that never comes have the
-//   right count.
+//   are bitmaps instead of counts, because a page that comes twice and one that never comes have
+//   the right count.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +44,8 @@ using Immediate = uint32_t;
 inline constexpr uint32_t kMaxExpectedPieces = 4096;
 inline constexpr uint32_t kMaxExpectations = 4096;  // slots
 
-// A range of slot numbers at one generation, as the receiver gives it to the writer: piece i carries
-// `first + i`.
+// A range of slot numbers at one generation, as the receiver gives it to the writer: piece i
+// carries `first + i`.
 struct Expectation {
   Immediate first = 0;
   uint32_t pieces = 0;
@@ -66,8 +67,8 @@ struct WritePiece {
 
 struct TransferEnded {
   TransferId transfer;
-  // UNAVAILABLE: the peer, or the deadline; CANCELLED; FAILED_PRECONDITION: the region is closed, or
-  // the key is wrong.
+  // UNAVAILABLE: the peer, or the deadline; CANCELLED; FAILED_PRECONDITION: the region is closed,
+  // or the key is wrong. A network may not tell that from a lost peer: then UNAVAILABLE.
   Status status;
   TimeNs finished = 0;
 };
