@@ -3,6 +3,8 @@
 // Threads: values.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/clock.h"
@@ -19,6 +21,36 @@ struct PrefixMisses {
   int64_t pending = 0;         // another request is computing it
   int64_t window = 0;          // the window before it is gone
 };
+
+// Prompts whose state moves between nodes (docs/decisions/005-handoff.md).
+struct HandoffStats {
+  // Gauges.
+  int32_t ready_peers = 0;           // prefill nodes that take requests
+  int32_t requests_awaiting_kv = 0;  // they count as waiting
+  int32_t requests_sending = 0;      // computed, and not yet delivered
+  int32_t open = 0;                  // fetches and sends whose blocks may still be touched
+  // Counters since start.
+  int64_t fetches = 0;           // ordered
+  int64_t fetched_requests = 0;  // whose state arrived
+  int64_t fetched_tokens = 0;    // of these, what was missing here
+  int64_t fetches_failed = 0;
+  int64_t fetches_given_up = 0;  // for a running request that lacked a block
+  int64_t fallbacks = 0;         // requests that were computed here after a fetch had failed
+  int64_t sends = 0;             // delivered
+  int64_t sends_failed = 0;      // cancelled ones included
+};
+
+// Parts of the prefix cache that are alike, and what became of such parts (kv/retention.h).
+struct PrefixClassFigures {
+  int32_t reuses = 0;            // before, of each; 3: three or more
+  bool continues = false;        // stored behind a prefix that had been reused
+  int32_t first_token_from = 0;  // how deep they lie: this or deeper
+  int64_t hits = 0;
+  int64_t evictions = 0;
+  int64_t parts = 0;           // now
+  double hit_probability = 0;  // measured: of a reuse before eviction
+};
+inline constexpr size_t kPrefixClassesMax = 32;
 
 struct EngineStats {
   // Gauges.
@@ -55,6 +87,7 @@ struct EngineStats {
   PrefixMisses prefix_missed;
   int64_t prefix_spans_evicted = 0;
   double prefix_saved_s = 0;
+  std::array<PrefixClassFigures, kPrefixClassesMax> prefix_classes;
   // What the scheduler has learnt about steps with prompt tokens; 0 before the first.
   double cost_base_ns = 0;
   double cost_token_ns = 0;
@@ -62,6 +95,7 @@ struct EngineStats {
   double cost_error = 0;  // mean of |predicted - measured| / measured of recent steps
   // Prompt tokens of the last step that an ITL target bounded; 0 before the first.
   int32_t itl_prefill_tokens = 0;
+  HandoffStats handoff;
 };
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "core/handoff_port.h"
 #include "core/request.h"
 #include "core/step_plan.h"
 
@@ -27,7 +28,7 @@ struct ResultEvent {
 
 struct EngineEvent {
   TimeNs at = 0;
-  std::variant<ArrivalEvent, CancelEvent, ResultEvent> body;
+  std::variant<ArrivalEvent, CancelEvent, ResultEvent, HandoffEvent> body;
 };
 
 }  // namespace tandem

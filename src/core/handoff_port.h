@@ -59,7 +59,8 @@ class HandoffPort {
   // Chunks come in order and without gaps, the first from position 0, the last up to the prompt's
   // end.
   virtual void ChunkSubmitted(SendChunk chunk) = 0;
-  // No further chunk comes: the request was cancelled or its step failed. kSendDrained follows.
+  // No further chunk comes: the request was cancelled or its step failed. kSendDrained follows. Not
+  // called for a request that was refused on arrival, or after kSendDrained.
   virtual void SendFailed(SendId id, const Status& status) = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "core/handoff_port.h"
 #include "core/sampling_params.h"
 
 namespace tandem {
@@ -37,6 +38,10 @@ struct Request {
   // predicted to be late is refused at once; what is accepted runs to its end all the same.
   std::optional<TimeNs> deadline;
   std::optional<TimeNs> ttft_target;
+  // Set: the prompt is computed for a decode node. All its tokens are run and nothing is sampled;
+  // of the fields above only prompt, cache_salt and arrival count. It ends with kLength once the
+  // whole state has been delivered, with kFailed when it cannot be.
+  std::optional<SendId> send;
 };
 
 // Why an arrival was refused for its deadline. Durations from the arrival.
@@ -73,6 +78,7 @@ struct RequestOutput {
   // The same for prompt tokens 1, 2, ... in their order: what has been run since the last output.
   std::vector<TokenLogprob> prompt_logprobs;
   std::optional<FinishReason> finish;  // set once, in the last output
+  std::optional<TokenId> stop_token;   // with kStop: the one of Request::stop_tokens that ended it
   Status status;                       // not ok only with kFailed
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;      // in total so far

@@ -14,6 +14,8 @@ namespace tandem {
 namespace {
 
 constexpr size_t kAlignment = 64;
+// Of block pools: they are registered with networks and shared with other processes by the page.
+constexpr size_t kPage = 4096;
 // From this size on a buffer is its own mapping and asks for huge pages of the same size.
 constexpr size_t kHugePage = size_t{2} << 20;
 
@@ -55,8 +57,9 @@ class CpuDevice final : public Device {
     void* data = nullptr;
     size_t size = 0;
     if (bytes <= kMaxBytes) {
-      size = RoundUp(std::max<size_t>(bytes, 1), bytes >= kHugePage ? kHugePage : kAlignment);
-      data = size >= kHugePage ? MapHuge(size) : std::aligned_alloc(kAlignment, size);
+      const size_t alignment = term == MemoryTerm::kKv ? kPage : kAlignment;
+      size = RoundUp(std::max<size_t>(bytes, 1), bytes >= kHugePage ? kHugePage : alignment);
+      data = size >= kHugePage ? MapHuge(size) : std::aligned_alloc(alignment, size);
     }
     if (data == nullptr) {
       return ResourceExhaustedError("cannot allocate {} bytes for {}", bytes, NameOf(term));

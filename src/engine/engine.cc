@@ -8,23 +8,24 @@
 namespace tandem {
 
 Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, StepExecutor* executor,
-                                               EngineOutputSink* sink) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler, Scheduler::Create(config));
+                                               EngineOutputSink* sink, HandoffPort* port) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler, Scheduler::Create(config, port));
   const ExecutorLimits limits = executor->limits();
-  if (config.max_running > limits.num_slots) {
-    return InvalidArgumentError("max running is {}, the executor has {} slots", config.max_running,
-                                limits.num_slots);
+  if (config.num_slots() > limits.num_slots) {
+    return InvalidArgumentError("max running is {} and max fetches {}, the executor has {} slots",
+                                config.max_running, config.fetch.max_fetches, limits.num_slots);
   }
   if (config.pipeline_depth + 1 > limits.max_in_flight) {
     return InvalidArgumentError("pipeline depth {} needs {} plans in flight, the executor takes {}",
                                 config.pipeline_depth, config.pipeline_depth + 1,
                                 limits.max_in_flight);
   }
-  return std::unique_ptr<Engine>(new Engine(std::move(scheduler), executor, sink));
+  return std::unique_ptr<Engine>(new Engine(std::move(scheduler), executor, sink, port));
 }
 
-Engine::Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, EngineOutputSink* sink)
-    : scheduler_(std::move(scheduler)), executor_(executor), sink_(sink) {
+Engine::Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, EngineOutputSink* sink,
+               HandoffPort* port)
+    : scheduler_(std::move(scheduler)), executor_(executor), sink_(sink), port_(port) {
   output_.tokens.reserve(1);
 }
 
@@ -37,6 +38,7 @@ Status Engine::Handle(const EngineEvent& event) {
     HandleCancel(cancel->request);
     return OkStatus();
   }
+  if (const auto* handoff = std::get_if<HandoffEvent>(&event.body)) return HandleHandoff(*handoff);
   return HandleResult(std::get<ResultEvent>(event.body).result);
 }
 
@@ -72,6 +74,28 @@ Status Engine::HandleResult(const StepResult& result) {
   for (SequenceIndex index : outcome.failed) {
     Emit(index, std::nullopt, FinishReason::kFailed, result.status);
   }
+  for (SequenceIndex index : outcome.sent) {
+    Emit(index, std::nullopt, FinishReason::kLength, OkStatus());
+  }
+  return OkStatus();
+}
+
+Status Engine::HandleHandoff(const HandoffEvent& event) {
+  if (port_ == nullptr) return InvalidArgumentError("the engine has no hand-off port");
+  switch (event.kind) {
+    case HandoffEvent::Kind::kFetchArrived: scheduler_->FetchArrived(event.fetch); break;
+    case HandoffEvent::Kind::kFetchFailed: scheduler_->FetchFailed(event.fetch); break;
+    case HandoffEvent::Kind::kFetchDrained: scheduler_->FetchDrained(event.fetch); break;
+    case HandoffEvent::Kind::kPeers: scheduler_->SetReadyPeers(event.ready_peers); break;
+    case HandoffEvent::Kind::kSendDrained: {
+      const bool delivered = event.status.ok();
+      const std::optional<SequenceIndex> index = scheduler_->SendDrained(event.send, delivered);
+      if (!index) break;
+      Emit(*index, std::nullopt, delivered ? FinishReason::kLength : FinishReason::kFailed,
+           event.status);
+      break;
+    }
+  }
   return OkStatus();
 }
 
@@ -102,6 +126,7 @@ void Engine::CommitRow(const CommittedRow& row, const StepResult& result) {
   const Sequence& s = scheduler_->sequence(row.sequence);
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   if (std::find(stops.begin(), stops.end(), *row.token) != stops.end()) {
+    output_.stop_token = row.token;
     return Emit(row.sequence, std::nullopt, FinishReason::kStop, OkStatus());
   }
   output_.logprobs.assign(of_token, of_token + row.token_logprobs);
@@ -140,13 +165,14 @@ void Engine::Emit(SequenceIndex index, std::optional<TokenId> token,
         break;
       case FinishReason::kFailed:
         ++counters_.requests_failed;
-        scheduler_->End(index, RequestState::kFailed);
+        scheduler_->End(index, RequestState::kFailed, status);
         break;
     }
   }
   sink_->OnOutput(output_);
   output_.logprobs.clear();
   output_.prompt_logprobs.clear();
+  output_.stop_token.reset();
 }
 
 void Engine::Advance(TimeNs now) {
@@ -182,7 +208,20 @@ void Engine::AddPrefixStats(EngineStats* s) const {
                       .pending = missed(PrefixMiss::kPending),
                       .window = missed(PrefixMiss::kWindow)};
   s->prefix_spans_evicted = stats.spans_evicted;
-  s->prefix_saved_s = cache->retention_stats().saved_s;
+  const RetentionStats retention = cache->retention_stats();
+  s->prefix_saved_s = retention.saved_s;
+  static_assert(kNumPrefixClasses == kPrefixClassesMax);
+  for (int32_t i = 0; i < kNumPrefixClasses; ++i) {
+    const PrefixClass c = PrefixClass::At(i);
+    const PrefixClassStats& of = retention.classes[static_cast<size_t>(i)];
+    s->prefix_classes[static_cast<size_t>(i)] = {.reuses = c.reuses,
+                                                 .continues = c.continues,
+                                                 .first_token_from = c.first_token_from(),
+                                                 .hits = of.hits,
+                                                 .evictions = of.evictions,
+                                                 .parts = of.parts,
+                                                 .hit_probability = of.hit_probability};
+  }
 }
 
 EngineStats Engine::stats(TimeNs now) const {
@@ -193,6 +232,7 @@ EngineStats Engine::stats(TimeNs now) const {
   s.blocks_total = scheduler_->pools().total_blocks();
   s.blocks_in_use = scheduler_->pools().busy_blocks();
   s.preemptions = scheduler_->preemptions();
+  s.handoff = scheduler_->handoff_stats();
   const CostModel& cost = scheduler_->cost_model();
   s.cost_base_ns = cost.prefill().base_ns;
   s.cost_token_ns = cost.prefill().token_ns;

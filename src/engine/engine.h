@@ -10,14 +10,14 @@
 //   nothing.
 //
 // A host loops:
-//   for each event that has come (arrivals, cancels; Poll(&result) until false, each as a
-//   ResultEvent):
+//   for each event that has come (arrivals, cancels, hand-offs; Poll(&result) until false, each as
+//   a ResultEvent):
 //     engine.Handle(event)
 //   engine.Advance(now)
-//   while nothing has come: sleep. The executor's on-finished callback, an arrival or a cancel
-//   wakes it up.
+//   while nothing has come: sleep. The executor's on-finished callback, an arrival, a cancel or a
+//   hand-off wakes it up.
 // To shut down: StopAdmission(), and go on until !HasWork(); the executor may be destroyed once
-// also steps_in_flight() == 0.
+// also steps_in_flight() == 0 and open_handoffs() == 0.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@
 #include "base/status.h"
 #include "core/engine_stats.h"
 #include "core/event.h"
+#include "core/handoff_port.h"
 #include "core/request.h"
 #include "core/step_executor.h"
 #include "core/step_plan.h"
@@ -50,10 +51,12 @@ class EngineOutputSink {
 
 class Engine {
  public:
-  // `executor` and `sink` outlive the engine. Errors name the field of `config` that makes no sense
+  // `executor`, `sink` and `port` outlive the engine; without a port no state moves between nodes.
+  // Errors name the field of `config` that makes no sense
   // or that the executor's limits exclude.
   static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, StepExecutor* executor,
-                                                EngineOutputSink* sink);
+                                                EngineOutputSink* sink,
+                                                HandoffPort* port = nullptr);
 
   // Takes one input; plans nothing. Event times never decrease (an earlier one counts as the
   // latest).
@@ -65,6 +68,7 @@ class Engine {
   //   that does not
   //            belong to the oldest step in flight; it changes nothing, and the executor is not to
   //            be trusted.
+  //   hand-off what came of a fetch or a send. INVALID_ARGUMENT without a port.
   // A result whose status is not ok ends the requests that had a row in its step with kFailed;
   // others go on.
   Status Handle(const EngineEvent& event);
@@ -78,9 +82,14 @@ class Engine {
   void StopAdmission() { admission_stopped_ = true; }
 
   // Requests without their last output exist.
-  bool HasWork() const { return scheduler_->running() + scheduler_->waiting() > 0; }
+  bool HasWork() const {
+    return scheduler_->running() + scheduler_->waiting() + scheduler_->sending() > 0;
+  }
   // Submitted steps whose result has not been handled. May outlast the requests.
   int32_t steps_in_flight() const { return scheduler_->steps_in_flight(); }
+  // Fetches and sends that have not drained: until then their blocks may be touched from outside.
+  // May outlast the requests.
+  int32_t open_handoffs() const { return scheduler_->open_handoffs(); }
 
   // What an arrival would be refused for whatever the state: see Scheduler::Validate.
   Status ValidateRequest(const Request& request) const { return scheduler_->Validate(request); }
@@ -96,11 +105,13 @@ class Engine {
   const Scheduler& scheduler() const { return *scheduler_; }
 
  private:
-  Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, EngineOutputSink* sink);
+  Engine(std::unique_ptr<Scheduler> scheduler, StepExecutor* executor, EngineOutputSink* sink,
+         HandoffPort* port);
 
   Status HandleArrival(const Request& request);
   void HandleCancel(RequestId id);
   Status HandleResult(const StepResult& result);
+  Status HandleHandoff(const HandoffEvent& event);
   void CommitRow(const CommittedRow& row, const StepResult& result);
   void AddPrefixStats(EngineStats* stats) const;
   // Emits one output with `token` if there is one, and with the log probabilities that output_
@@ -121,6 +132,7 @@ class Engine {
   std::unique_ptr<Scheduler> scheduler_;
   StepExecutor* executor_;
   EngineOutputSink* sink_;
+  HandoffPort* port_;  // or null
   bool admission_stopped_ = false;
   TimeNs now_ = 0;
   StepPlan plan_;         // reused for every step

@@ -60,6 +60,15 @@ TEST(EnginePrefix, ALaterRequestStartsBehindWhatAnEarlierOneComputed) {
   EXPECT_EQ(stats.prefix_hit_tokens, 96);
   EXPECT_EQ(stats.prefix_query_tokens, 220);
   EXPECT_EQ(stats.prefix_missed.tail, 4);
+  // The first 96 tokens are in parts that have been reused once, the others in fresh ones.
+  int64_t reused = 0;
+  int64_t fresh_hits = 0;
+  for (const PrefixClassFigures& c : stats.prefix_classes) {
+    if (c.reuses == 1) reused += c.parts;
+    if (c.reuses == 0 && c.first_token_from == 0 && !c.continues) fresh_hits = c.hits;
+  }
+  EXPECT_EQ(fresh_hits, 6);
+  EXPECT_EQ(reused, 6);
   ExpectAllAsAlone(driver);
 }
 
@@ -151,6 +160,126 @@ TEST(EnginePrefix, APreemptedRequestFindsWhatItHadComputed) {
   const EngineStats stats = driver.engine().stats(0);
   EXPECT_GT(stats.preemptions, 0);
   EXPECT_GT(stats.prefix_hit_tokens, 0) << "the prompts differ: only own state can be found";
+  ExpectAllAsAlone(driver);
+}
+
+// Steps of known cost, one at a time, so that deadlines are predicted from the first request on.
+EngineConfig PredictingConfig(int32_t max_running) {
+  EngineConfig config = CachingConfig();
+  config.pipeline_depth = 0;
+  config.max_running = max_running;
+  config.cost = LinearCost{10'000, 100, 0};
+  return config;
+}
+
+Request Due(Request request, TimeNs deadline) {
+  request.deadline = deadline;
+  return request;
+}
+
+TEST(EnginePrefix, WhoeverWaitsIsPredictedToStartBehindWhatIsStored) {
+  EngineDriver driver(PredictingConfig(1));
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 1600, 10)).ok());
+  driver.Drain(1000);
+  ASSERT_TRUE(driver.Arrive(Prompt(2, 1, 0, 10, 10)).ok());
+  driver.Advance();
+  // Waits for the second; computes 10 of its 1,610 tokens: 41 us instead of 231.
+  ASSERT_TRUE(driver.Arrive(Due(Prompt(3, 0, 1600, 10), 200'000)).ok());
+  EXPECT_TRUE(driver.Arrive(Due(Prompt(4, 2, 0, 10), 300'000)).ok())
+      << driver.engine().refusal()->predicted << " ns are predicted";
+  ASSERT_TRUE(driver.Arrive(Prompt(5, 2, 0, 10)).ok());
+  EXPECT_FALSE(driver.Arrive(Due(Prompt(6, 3, 0, 10), 120'000)).ok()) << "two run before it";
+  driver.Drain(1000);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, WhoAwaitsAPrefixIsPartOfThePrediction) {
+  EngineDriver driver(PredictingConfig(2));
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 1024, 16, 900)).ok());
+  driver.Advance();
+  ASSERT_TRUE(driver.Arrive(Due(Prompt(2, 0, 1024, 16, 300), 3'600'000)).ok());
+  driver.FinishStep();
+  driver.Advance();
+  ASSERT_EQ(driver.engine().stats(0).requests_awaiting_prefix, 1);
+  // The place that is free belongs to the second: this one would start after its 300 outputs.
+  EXPECT_FALSE(driver.Arrive(Due(Prompt(3, 1, 0, 16, 300), 4'200'000)).ok());
+  EXPECT_TRUE(driver.Arrive(Due(Prompt(4, 1, 0, 16, 300), 7'500'000)).ok());
+  driver.Drain(10'000);
+  ExpectAllAsAlone(driver);
+}
+
+// Five requests of 1,040 tokens each are in a pool of 1,600, because 1,024 of them are the same.
+TEST(EnginePrefix, SharedBlocksAreNoReasonToPredictAWait) {
+  EngineConfig config = PredictingConfig(8);
+  config.groups = {PagedGroup(16, 100)};
+  EngineDriver driver(config);
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 0, 1024, 16, 50)).ok());
+  driver.Advance();
+  for (uint64_t id = 2; id <= 4; ++id) ASSERT_TRUE(driver.Arrive(Prompt(id, 0, 1024, 16, 50)).ok());
+  while (driver.engine().stats(0).requests_running < 4) {
+    ASSERT_TRUE(driver.FinishStep());
+    driver.Advance();
+  }
+  // 16 tokens and 20 outputs beside the others; behind them it would be more than 500 us later.
+  EXPECT_TRUE(driver.Arrive(Due(Prompt(5, 0, 1024, 16, 20), 300'000)).ok());
+  driver.Advance();
+  EXPECT_FALSE(driver.Arrive(Due(Prompt(6, 1, 1024, 16, 20), 600'000)).ok())
+      << "what is not shared has to wait";
+  driver.Drain(10'000);
+  ExpectAllAsAlone(driver);
+}
+
+TEST(EnginePrefix, APreemptedRequestIsPredictedToReturnToWhatIsStored) {
+  EngineConfig config = PredictingConfig(3);
+  config.groups = {PagedGroup(16, 48)};
+  config.context_length = 760;
+  config.reservation = Reservation::kOnDemand;
+  EngineDriver driver(config);
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 1, 0, 32, 100)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(2, 2, 0, 640, 100)).ok());
+  driver.Advance();
+  while (driver.engine().stats(0).preemptions == 0) {
+    ASSERT_TRUE(driver.FinishStep());
+    driver.Advance();
+  }
+  const Scheduler& scheduler = driver.engine().scheduler();
+  const Sequence& victim = scheduler.sequence(*scheduler.Find(RequestId(2)));
+  ASSERT_EQ(victim.state, RequestState::kPreempted);
+  const Sequence& first = scheduler.sequence(*scheduler.Find(RequestId(1)));
+  // It goes on beside the first one, behind what is stored; the newcomer enters when that one ends.
+  const double until_then = 10'100.0 * (100 - first.outputs());
+  ASSERT_FALSE(driver.Arrive(Due(Prompt(3, 3, 0, 32, 20), 1)).ok());
+  const auto predicted = static_cast<double>(driver.engine().refusal()->predicted);
+  EXPECT_GT(predicted, until_then + 20 * 10'100);
+  EXPECT_LT(predicted, until_then + 20 * 10'100 + 60'000) << "640 tokens again would take 64 us";
+  driver.Drain(10'000);
+  ExpectAllAsAlone(driver);
+}
+
+// Two share a long beginning: who of them gives way finds it again, because the other holds it.
+TEST(EnginePrefix, TheVictimIsTheOneWhoseStateOthersKeep) {
+  EngineConfig config = CachingConfig(48);
+  config.pipeline_depth = 0;
+  config.reservation = Reservation::kOnDemand;
+  config.context_length = 760;
+  EngineDriver driver(config);
+  ASSERT_TRUE(driver.Arrive(Prompt(1, 1, 0, 32, 80)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(2, 0, 512, 16, 80)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(3, 0, 512, 16, 80)).ok());
+  ASSERT_TRUE(driver.Arrive(Prompt(4, 2, 0, 100, 80)).ok());
+  driver.Advance();
+  while (driver.engine().stats(0).preemptions == 0) {
+    ASSERT_TRUE(driver.FinishStep());
+    driver.Advance();
+  }
+  const auto preempted = [&](uint64_t id) {
+    const Scheduler& scheduler = driver.engine().scheduler();
+    return scheduler.sequence(*scheduler.Find(RequestId(id))).preemptions;
+  };
+  // The third has run 545 positions, of which 512 stay; the fourth 117 that may all go.
+  EXPECT_EQ(preempted(3), 1);
+  EXPECT_EQ(preempted(4), 0);
+  driver.Drain(10'000);
   ExpectAllAsAlone(driver);
 }
 

@@ -116,7 +116,28 @@ class TraceRunner {
     } else if (command_ == "show") {
       Show();
     } else {
-      Print("error: unknown command");
+      ExecuteHandoff();
+    }
+  }
+
+  // What other nodes do.
+  void ExecuteHandoff() {
+    FakeHandoffPort& port = driver_->port();
+    const FetchId fetch(static_cast<uint64_t>(argument_));
+    const SendId send(static_cast<uint64_t>(argument_));
+    if (command_ == "peers") {
+      driver_->Handoff(FakeHandoffPort::Peers(argument_));
+    } else if (command_ == "fetch-arrived" && port.fetches().contains(fetch)) {
+      driver_->Handoff(port.Arrive(fetch));
+    } else if (command_ == "fetch-failed" && port.fetches().contains(fetch)) {
+      driver_->Handoff(port.Fail(fetch));
+    } else if (command_ == "fetch-drained" && port.fetches().contains(fetch)) {
+      port.Scribble(1);
+      driver_->Handoff(port.Drain(fetch));
+    } else if (command_ == "send-drained" && port.sends().contains(send)) {
+      driver_->Handoff(port.DrainSend(send, Option("failed", 0) == 0));
+    } else {
+      Print("error: unknown command, fetch or send");
     }
   }
 
@@ -138,18 +159,26 @@ class TraceRunner {
     config_.reserve_tokens = Option("reserve", 4);
     config_.max_queue = Option("queue", 8);
     config_.context_length = Option("context", 64);
+    config_.fetch.max_fetches = Option("fetches", 0);
+    config_.fetch.min_tokens = Option("fetch-least", 1);
+    config_.fetch.max_attempts = Option("fetch-attempts", 2);
+    if (Option("cache", 0) != 0) config_.prefix_cache = PrefixCaching{.key = {1, 2}};
     driver_ = std::make_unique<EngineDriver>(config_);
     driver_->executor().SetOnPlan([this](const StepPlan& plan) {
       std::istringstream in(plan.ToText());
       for (std::string line; std::getline(in, line);) Print(line);
     });
+    driver_->port().SetOnCall([this](const std::string& line) { Print(line); });
   }
 
   void Arrive() {
     Request request;
     request.id = RequestId(static_cast<uint64_t>(argument_));
     for (int32_t i = 0; i < Option("prompt", 1); ++i) {
-      request.prompt.push_back(TokenId(argument_ * 1000 + i));
+      request.prompt.push_back(TokenId(Option("like", argument_) * 1000 + i));
+    }
+    if (options_.contains("send")) {
+      request.send = SendId(static_cast<uint64_t>(Option("send", 0)));
     }
     if (options_.contains("deadline")) request.deadline = Option("deadline", 0);
     if (options_.contains("ttft-target")) request.ttft_target = Option("ttft-target", 0);
@@ -166,10 +195,18 @@ class TraceRunner {
   void Show() {
     const Scheduler& scheduler = driver_->engine().scheduler();
     Print(fmt::format("running={} waiting={}", scheduler.running(), scheduler.waiting()));
+    const HandoffStats handoff = scheduler.handoff_stats();
+    if (handoff.fetches + handoff.sends + handoff.sends_failed + handoff.open > 0) {
+      Print(fmt::format("awaiting-kv={} sending={} open={}", handoff.requests_awaiting_kv,
+                        handoff.requests_sending, handoff.open));
+    }
     for (int32_t g = 0; g < scheduler.pools().num_groups(); ++g) {
       const BlockPool& pool = scheduler.pools().pool(GroupId(g));
-      Print(fmt::format("group={} free={} reserved={} in-use={} fenced={}", g, pool.free(),
-                        pool.reserved(), pool.in_use(), pool.fenced()));
+      std::string line = fmt::format("group={} free={} reserved={} in-use={} fenced={}", g,
+                                     pool.free(), pool.reserved(), pool.in_use(), pool.fenced());
+      if (pool.held() > 0) line += fmt::format(" held={}", pool.held());
+      if (pool.evictable() > 0) line += fmt::format(" cached={}", pool.evictable());
+      Print(line);
     }
   }
 

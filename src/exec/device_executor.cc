@@ -39,6 +39,14 @@ void DeviceExecutor::SetTap(int32_t rank, LayerTap* tap) {
   ranks_[static_cast<size_t>(rank)]->SetTap(tap);
 }
 
+const std::vector<StateGroup>& DeviceExecutor::groups(int32_t rank) const {
+  return ranks_[static_cast<size_t>(rank)]->groups();
+}
+
+std::span<std::byte> DeviceExecutor::state(int32_t rank, GroupId group) {
+  return ranks_[static_cast<size_t>(rank)]->state(group);
+}
+
 Status DeviceExecutor::Submit(const StepPlan& plan) {
   TANDEM_CHECK_LT(in_flight_, steps_.size());
   TANDEM_RETURN_IF_ERROR(table_->Validate(plan));
@@ -49,6 +57,7 @@ Status DeviceExecutor::Submit(const StepPlan& plan) {
   PrepareResult(plan, &step.result);
   step.started.store(0);
   step.finished.store(0);
+  step.counter = counter_;
   step.ranks_left.store(static_cast<int32_t>(ranks_.size()));
   next_ = (next_ + 1) % steps_.size();
   ++in_flight_;

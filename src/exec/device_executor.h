@@ -33,6 +33,15 @@ class DeviceExecutor final : public StepExecutor {
 
   // Watches the layers of one rank. Set before the first Submit.
   void SetTap(int32_t rank, LayerTap* tap);
+  // Tells whoever hands state on how far each step is (layer_counter.h); outlives the executor. Set
+  // before the first Submit.
+  void SetLayerCounter(LayerCounter* counter) { counter_ = counter; }
+
+  const std::vector<StateGroup>& groups(int32_t rank) const;
+  // The blocks of one state group on one rank: [num_blocks, BlockBytes()], at a page's border. For
+  // whoever moves state between nodes; who may touch which block when is the pools' affair
+  // (use-tokens).
+  std::span<std::byte> state(int32_t rank, GroupId group);
 
  private:
   explicit DeviceExecutor(const RankShape& shape);
@@ -48,6 +57,7 @@ class DeviceExecutor final : public StepExecutor {
   size_t next_ = 0;                                   // the ring entry of the next Submit
   size_t in_flight_ = 0;
   std::function<void()> on_finished_;
+  LayerCounter* counter_ = nullptr;
   SteadyClock clock_;
   std::vector<std::unique_ptr<Rank>> ranks_;  // destroyed first: their streams touch the steps
 };

@@ -5,6 +5,20 @@
 namespace tandem {
 namespace {
 
+// Advances the step's counter behind each layer. Nothing is allocated: what the call takes fits
+// into std::function itself.
+class CountLayers final : public StateProgress {
+ public:
+  explicit CountLayers(InFlightStep* step) : step_(step) {}
+  void AfterState(Stream& stream, int32_t layer) override {
+    stream.EnqueueHostCall(
+        [s = step_, layers = layer + 1] { s->counter->Advance(s->result.step, layers); });
+  }
+
+ private:
+  InFlightStep* const step_;
+};
+
 constexpr long long kWaitForever = std::numeric_limits<int32_t>::max();  // ns; the loop waits again
 
 WorkspaceLimits WorkspaceOf(const RankShape& shape) {
@@ -146,8 +160,13 @@ void Rank::Enqueue(InFlightStep& step) {
   }
   EnqueueDeltas(step.inputs);
   Reported to{step.result.logits.data(), step.result.logprobs.data()};
-  for (const Pass& pass : step.inputs.passes()) {
-    EnqueueLayers(pass);
+  // The projections' sums across ranks make the lead wait for the others' states. Of several passes
+  // the last completes a layer.
+  CountLayers count(&step);
+  const bool counts = lead_ && step.counter != nullptr;
+  const std::span<const Pass> passes = step.inputs.passes();
+  for (const Pass& pass : passes) {
+    EnqueueLayers(pass, counts && &pass == &passes.back() ? &count : nullptr);
     for (const Pass::Chunk& chunk : pass.chunks) {
       EnqueueChunk(pass, chunk);
       if (lead_) EnqueueReports(pass, chunk, &to);
@@ -157,6 +176,7 @@ void Rank::Enqueue(InFlightStep& step) {
     stream_->EnqueueCopy(step.sampled.data(), token_table_.data(),
                          static_cast<size_t>(shape_.num_slots) * sizeof(int32_t));
   }
+  if (counts && passes.empty()) count.AfterState(*stream_, shape_.spec.num_layers - 1);
   stream_->EnqueueHostCall([this, s = &step] { on_rank_finished_(s); });
 }
 
@@ -179,7 +199,7 @@ void Rank::EnqueueHistory(const HistoryWrite& write, const int32_t* tokens) {
                        static_cast<size_t>(write.num_tokens) * sizeof(int32_t));
 }
 
-void Rank::EnqueueLayers(const Pass& pass) {
+void Rank::EnqueueLayers(const Pass& pass, StateProgress* progress) {
   auto* ints = ints_.As<int32_t>();
   auto* tokens = token_table_.As<int32_t>();
   stream_->EnqueueCopy(ints, pass.ints.data(), pass.ints.size() * sizeof(int32_t));
@@ -195,6 +215,7 @@ void Rank::EnqueueLayers(const Pass& pass) {
   args.slabs = slab_args_;
   args.workspace = workspace_.data();
   args.tap = tap_;
+  args.progress = progress;
   model_->Forward(*stream_, *config_.communicator, limits_, args);
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/bounded_queue.h"
 #include "base/clock.h"
+#include "core/layer_counter.h"
 #include "exec/step_inputs.h"
 #include "model/model.h"
 
@@ -37,6 +38,7 @@ struct InFlightStep {
   std::vector<int32_t> sampled;    // [num_slots], rank 0's copy of the token table after the step
   std::atomic<TimeNs> started{0};  // rank 0
   std::atomic<TimeNs> finished{0};
+  LayerCounter* counter = nullptr;  // rank 0 advances it, if there is one
   std::atomic<int32_t> ranks_left{0};
 };
 
@@ -83,6 +85,12 @@ class Rank {
   void SetTap(LayerTap* tap) { tap_ = tap; }
 
   const std::vector<StateGroup>& groups() const { return groups_; }
+  // The blocks of one state group.
+  std::span<std::byte> state(GroupId group) {
+    const auto g = static_cast<size_t>(group.value());
+    const int64_t bytes = groups_[g].BlockBytes() * shape_.num_blocks[g];
+    return {state_[g].data(), static_cast<size_t>(bytes)};
+  }
 
  private:
   Rank(const RankConfig& config, const RankShape& shape);
@@ -92,7 +100,8 @@ class Rank {
   void EnqueueDeltas(const StepInputs& inputs);
   // `tokens` is what the write's index counts from.
   void EnqueueHistory(const HistoryWrite& write, const int32_t* tokens);
-  void EnqueueLayers(const Pass& pass);
+  // `progress` sees the layers of the pass; null: nobody does.
+  void EnqueueLayers(const Pass& pass, StateProgress* progress);
   // The views of one slab's rows for every group, and its arguments for the model.
   void AddSlab(const Pass& pass, size_t index);
   void EnqueueChunk(const Pass& pass, const Pass::Chunk& chunk);

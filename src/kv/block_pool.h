@@ -101,6 +101,9 @@ class BlockPool {
   // back.
   int32_t available() const { return free_ + evictable_ - reserved_; }
   int32_t refs(BlockId block) const { return At(block).refs; }
+  int32_t uses(BlockId block, UseAgent agent) const {
+    return At(block).uses[static_cast<size_t>(agent)];
+  }
   bool cached(BlockId block) const { return At(block).cached > 0; }
   int32_t times_cached(BlockId block) const { return At(block).cached; }
   bool is_evictable(BlockId block) const { return At(block).where == Where::kEvictable; }

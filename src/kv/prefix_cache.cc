@@ -101,6 +101,17 @@ std::span<const BlockId> PrefixCache::BlocksOf(PrefixNodeId node, int32_t group)
                                     static_cast<size_t>(layout.blocks_per_span));
 }
 
+int32_t PrefixCache::PagedRefs(PrefixNodeId node) const {
+  int32_t least = INT32_MAX;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (layouts_[static_cast<size_t>(g)].window) continue;
+    for (BlockId block : BlocksOf(node, g)) {
+      least = std::min(least, pools_->pool(GroupId(g)).refs(block));
+    }
+  }
+  return least;
+}
+
 // ---------------------------------------------------------------- finding
 
 // Where a walk from the root has come to.
@@ -113,11 +124,14 @@ void PrefixCache::WalkResident(std::span<const TokenId> tokens, Walk* walk, Pref
   const int64_t span = span_tokens();
   const int64_t limit = (static_cast<int64_t>(tokens.size()) - 1) / span * span;
   std::array<int64_t, kGroupsMax> run{};  // tokens of the window group stored in a row
+  int64_t held = 0;
   for (;;) {
     const PrefixNodeId child =
         tree_.FindChild(walk->node, tokens.subspan(static_cast<size_t>(walk->tokens)));
     if (child == kNoNode || tree_.state(child) != PrefixNodeState::kResident) break;
     walk->node = child;
+    // Whoever holds a span holds all before it.
+    if (held == walk->tokens && PagedRefs(child) > 0) held += span;
     walk->tokens += span;
     bool restorable = walk->tokens <= limit;
     for (int32_t g = 0; g < num_groups(); ++g) {
@@ -131,6 +145,7 @@ void PrefixCache::WalkResident(std::span<const TokenId> tokens, Walk* walk, Pref
     hit->tokens = walk->tokens;
     hit->node_ = child;
   }
+  hit->held_tokens = std::min(held, hit->tokens);
   Missed(hit, PrefixMiss::kWindow) = std::min(walk->tokens, limit) - hit->tokens;
   Missed(hit, PrefixMiss::kLastToken) = std::max<int64_t>(0, walk->tokens - limit);
 }
@@ -557,6 +572,17 @@ void PrefixCache::Unlink(int32_t group, PrefixNodeId node) {
 }
 
 // ---------------------------------------------------------------- figures and checks
+
+int64_t PrefixCache::TokensHeldByOthers(const SequenceBlocks& sequence) const {
+  for (const GroupLayout& layout : layouts_) {
+    if (layout.window) return 0;
+  }
+  PrefixNodeId node = Node(sequence);
+  if (node == kNoNode) return 0;
+  // One reference is its own; whoever refers to a span refers to all before it.
+  while (tree_.depth(node) >= 0 && PagedRefs(node) < 2) node = tree_.parent(node);
+  return int64_t{tree_.depth(node) + 1} * span_tokens();
+}
 
 PrefixCacheStats PrefixCache::stats() const {
   PrefixCacheStats stats = stats_;

@@ -73,6 +73,8 @@ std::string_view NameOf(PrefixMiss miss);
 
 struct PrefixHit {
   int64_t tokens = 0;  // to start from
+  // Of these, whose paged blocks running sequences hold: starting from them takes no other block.
+  int64_t held_tokens = 0;
   // The longest beginning in common with past input of the identity. For the operator's figures:
   // what it says about evicted tokens, and kOtherIdentity about other tenants, is not for the
   // client.
@@ -147,6 +149,11 @@ class PrefixCache final : private BlockReclaimer {
   // what was committed stays cached until it is evicted. `last_use` as in StatePools::Release.
   void Release(SequenceBlocks* sequence, std::span<const TokenId> tokens, StepId last_use);
 
+  // The beginning of the sequence that stays stored when it is released, whatever is evicted:
+  // other sequences refer to it too. 0 where window groups must have their windows as well, which
+  // go on their own. O(spans that it alone refers to).
+  int64_t TokensHeldByOthers(const SequenceBlocks& sequence) const;
+
   PrefixCacheStats stats() const;
   RetentionStats retention_stats() const { return policy_->stats(); }
   const RetentionPolicy& retention() const { return *policy_; }
@@ -187,6 +194,8 @@ class PrefixCache final : private BlockReclaimer {
     return PrefixNodeId(sequence.path_.node);
   }
 
+  // References of sequences on the node's paged blocks, the fewest; many where there are none.
+  int32_t PagedRefs(PrefixNodeId node) const;
   void WalkResident(std::span<const TokenId> tokens, Walk* walk, PrefixHit* hit) const;
   void WalkRemembered(std::span<const TokenId> tokens, Walk* walk, PrefixHit* hit) const;
   int64_t CommonElsewhere(PrefixNodeId root, std::span<const TokenId> tokens) const;

@@ -22,6 +22,10 @@ PrefixClass PrefixClass::At(int32_t index) {
   return {index / kNumDepthLevels / 2, index / kNumDepthLevels % 2 != 0, index % kNumDepthLevels};
 }
 
+int32_t PrefixClass::first_token_from() const {
+  return depth == 0 ? 0 : static_cast<int32_t>(kDepths[static_cast<size_t>(depth) - 1]);
+}
+
 RetentionPolicy::RetentionPolicy(int32_t max_nodes, RetentionCosts costs)
     : records_(static_cast<size_t>(max_nodes)), costs_(std::move(costs)) {
   TANDEM_CHECK(costs_.recompute_s != nullptr);

@@ -48,6 +48,8 @@ struct PrefixClass {
   int32_t depth = 0;       // level of the first token
 
   static PrefixClass At(int32_t index);
+  // Of the first tokens of its parts, the least possible.
+  int32_t first_token_from() const;
   int32_t index() const { return (reuses * 2 + (continues ? 1 : 0)) * kNumDepthLevels + depth; }
 };
 

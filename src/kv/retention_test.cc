@@ -204,6 +204,8 @@ TEST(Retention, HitProbabilityCountsReuseBeforeEvictionByClassAndAge) {
   EXPECT_EQ(stats.classes[static_cast<size_t>(PrefixClass{.reuses = 1}.index())].parts, 10);
   EXPECT_DOUBLE_EQ(stats.saved_s, 10 * testing::TestRecomputeS(0, 16));
   for (int32_t i = 0; i < kNumPrefixClasses; ++i) EXPECT_EQ(PrefixClass::At(i).index(), i);
+  EXPECT_EQ((PrefixClass{.depth = 0}).first_token_from(), 0);
+  EXPECT_EQ((PrefixClass{.depth = 3}).first_token_from(), 4096);
 }
 
 TEST(Retention, HeapsAgreeWithASortedSet) {

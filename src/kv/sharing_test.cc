@@ -91,6 +91,11 @@ TEST_F(Sharing, BytesOfTheChaptersModel) {
   EXPECT_EQ(group.BlockBytes() / group.tokens_per_block, v["kv_bytes_per_token"]);
   EXPECT_EQ(bytes(2048), v["kv_2048_mib"].get<int64_t>() * kMiB);
   EXPECT_EQ(bytes(8192), v["kv_8192_mib"].get<int64_t>() * kMiB);
+  EXPECT_EQ(16 * bytes(8192), v["sixteen_8192_gib"].get<int64_t>() << 30);
+  Make({ChapterGroup(static_cast<int32_t>((int64_t{12} << 30) / group.BlockBytes()))});
+  int admitted = 0;
+  while (admitted < 16 && pools().Reserve(New(), 8192)) ++admitted;
+  EXPECT_EQ(admitted == 16, v["fits_12gib"].get<bool>());
   const auto& split = Vector("8.1.2-prefix-split");
   EXPECT_EQ(bytes(split["inputs"]["prefix"]),
             split["expected"]["prefix_mib"].get<int64_t>() * kMiB);
@@ -155,6 +160,13 @@ TEST_F(Sharing, PagingWastesTheTailOnly) {
     for (int64_t length : lengths) Grown(length);
     ExpectPaging(&pools(), &sequences_, lengths, expected);
   }
+  // A place for the longest each, which is one block of its length.
+  Make({Group(paging["inputs"]["max_len"], 100)});
+  sequences_.clear();
+  for (int64_t length : lengths) Grown(length);
+  const int64_t reserved = InUse() * paging["inputs"]["max_len"].get<int64_t>();
+  EXPECT_EQ(reserved, paging["expected"]["reserved"]);
+  EXPECT_EQ(reserved - UniqueTokens(), paging["expected"]["reserved_unused"]);
 }
 
 TEST_F(Sharing, TwoSequencesShareEightTokens) {

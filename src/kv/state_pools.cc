@@ -227,8 +227,9 @@ Growth StatePools::Grow(SequenceBlocks* sequence, int64_t tokens, SlotId slot, S
     const Need need = NeedOf(*sequence, i, tokens);
     const int32_t dropped = need.drop_tail_promise ? 1 : 0;
     const int64_t beyond = need.total() - (part.reserved - dropped);
-    if (beyond > 0 && beyond > p.available() + dropped) {
-      return p.fenced() > 0 ? Growth::kWait : Growth::kShort;
+    const int64_t lacking = beyond - p.available() - dropped;
+    if (beyond > 0 && lacking > 0) {
+      return lacking <= p.fenced() + p.held() ? Growth::kWait : Growth::kShort;
     }
     // What is promised is on its way if it is not here.
     if (need.total() > p.free() + p.evictable()) return Growth::kWait;

@@ -78,7 +78,7 @@ class SequenceBlocks {
 
 enum class Growth : uint8_t {
   kDone,
-  kWait,   // too few blocks now, but blocks of submitted steps are on their way back
+  kWait,   // too few blocks now, but enough are fenced or held and come back by themselves
   kShort,  // too few blocks beyond the promise, and none comes back by itself
 };
 

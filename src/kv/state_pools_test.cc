@@ -128,6 +128,27 @@ TEST(StatePools, GrowthBeyondThePromiseTellsWaitingFromShort) {
   EXPECT_EQ(pools.busy_blocks(), 3);
 }
 
+TEST(StatePools, GrowthWaitsForBlocksThatAPeerStillTouchesIfTheyAreEnough) {
+  const StateGroupBlocks groups[] = {Group(4, 4)};
+  StatePools pools(groups, 4, 1);
+  SequenceBlocks a = pools.MakeSequence(100);
+  SequenceBlocks b = pools.MakeSequence(100);
+  StepPlan plan;
+  ASSERT_TRUE(pools.Reserve(&a, 4));
+  ASSERT_TRUE(pools.Reserve(&b, 8));
+  ASSERT_EQ(pools.Grow(&a, 4, kSlot, &plan), Growth::kDone);
+  ASSERT_EQ(pools.Grow(&b, 8, SlotId(1), &plan), Growth::kDone);
+  pools.BeginUse(GroupId(0), BlockId(1), UseAgent::kInboundWrite);
+  pools.BeginUse(GroupId(0), BlockId(2), UseAgent::kInboundWrite);
+  pools.Release(&b, StepId(0));
+  EXPECT_EQ(pools.Grow(&a, 8, kSlot, &plan), Growth::kDone) << "one is free";
+  EXPECT_EQ(pools.Grow(&a, 16, kSlot, &plan), Growth::kWait) << "two lack, two come back";
+  EXPECT_EQ(pools.Grow(&a, 20, kSlot, &plan), Growth::kShort) << "three lack";
+  pools.EndUse(GroupId(0), BlockId(1), UseAgent::kInboundWrite);
+  pools.EndUse(GroupId(0), BlockId(2), UseAgent::kInboundWrite);
+  EXPECT_EQ(pools.Grow(&a, 16, kSlot, &plan), Growth::kDone);
+}
+
 // A long sequence passes through a window pool of exactly its peak, one row at a time.
 TEST(StatePools, AWindowLivesForeverWithinItsPromise) {
   constexpr int32_t kWindowTokens = 5;

@@ -5,7 +5,7 @@
 namespace tandem {
 
 bool Linear::ReadsQ8(Numerics numerics) const {
-  return numerics == Numerics::kFast && InfoOf(weight.dtype).block_elements > 1;
+  return numerics.arithmetic == Arithmetic::kFast && InfoOf(weight.dtype).block_elements > 1;
 }
 
 ActivationNeeds NeedsOf(Numerics numerics, std::initializer_list<const Linear*> readers) {

@@ -35,6 +35,14 @@ class LayerTap {
                           int32_t num_tokens) = 0;
 };
 
+// Told, in stream order, of each layer of a pass whose state is complete (hand-off). That is behind
+// the output projection of its attention: where ranks share a layer the sum has waited for all.
+class StateProgress {
+ public:
+  virtual ~StateProgress() = default;
+  virtual void AfterState(Stream& stream, int32_t layer) = 0;
+};
+
 // Neighbouring tokens of a pass that go through a layer together.
 struct SlabArgs {
   int32_t first_token = 0;  // in the pass
@@ -49,6 +57,7 @@ struct ForwardArgs {
   std::span<const SlabArgs> slabs;  // all tokens, in order; read before Forward returns
   std::byte* workspace = nullptr;
   LayerTap* tap = nullptr;
+  StateProgress* progress = nullptr;
 };
 
 struct LogitsArgs {

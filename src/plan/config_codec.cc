@@ -76,12 +76,12 @@ Status CheckMemory(const SchedulerConfig& config) {
     blocks += g.num_blocks;
     cached_tokens += int64_t{g.num_blocks} * g.group.tokens_per_block;
     span = std::min(kMaxSpanTokens + 1, std::lcm(span, int64_t{g.group.tokens_per_block}));
-    entries += config.max_running *
+    entries += config.num_slots() *
                std::min<int64_t>(g.num_blocks, g.group.BlocksFor(config.context_length));
   }
   if (blocks > kMaxBlocks) return OutOfRangeError("{} blocks, at most {}", blocks, kMaxBlocks);
   if (entries > kMaxTableEntries) {
-    return OutOfRangeError("{} sequences of up to {} tokens", config.max_running,
+    return OutOfRangeError("{} sequences of up to {} tokens", config.num_slots(),
                            config.context_length);
   }
   if (config.prefix_cache && (span > kMaxSpanTokens || cached_tokens > kMaxCachedTokens)) {
@@ -122,6 +122,9 @@ void WriteConfig(const SchedulerConfig& config, ByteWriter* out) {
   }
   out->Unsigned(config.heed_deadlines ? 1 : 0);
   out->Signed(config.max_queue);
+  out->Signed(config.fetch.max_fetches);
+  out->Signed(config.fetch.min_tokens);
+  out->Signed(config.fetch.max_attempts);
 }
 
 Result<SchedulerConfig> ReadConfig(ByteReader* in) {
@@ -156,6 +159,9 @@ Result<SchedulerConfig> ReadConfig(ByteReader* in) {
   }
   config.heed_deadlines = in->Flag();
   config.max_queue = static_cast<int32_t>(in->Between(1, kMaxInt));
+  config.fetch.max_fetches = number();
+  config.fetch.min_tokens = number();
+  config.fetch.max_attempts = number();
   if (!in->ok()) return DataLossError("the configuration is damaged");
   TANDEM_RETURN_IF_ERROR(config.Validate());
   TANDEM_RETURN_IF_ERROR(CheckMemory(config));

@@ -27,7 +27,17 @@ constexpr int32_t kMinInt = std::numeric_limits<int32_t>::min();
 // Entries of log probabilities of one row; a chunk of 200,000 scored tokens.
 constexpr int32_t kMaxRowLogprobs = 1 << 22;
 
-enum Kind : uint8_t { kHeader = 1, kArrival, kCancel, kResult, kAdvance, kPlan, kLoss, kEnd };
+enum Kind : uint8_t {
+  kHeader = 1,
+  kArrival,
+  kCancel,
+  kResult,
+  kAdvance,
+  kPlan,
+  kLoss,
+  kEnd,
+  kHandoff
+};
 
 uint64_t CheckOf(std::string_view bytes) { return HashBytes(std::as_bytes(std::span(bytes))).low; }
 
@@ -100,6 +110,9 @@ void WriteRequest(const Request& request, const TokenCoder& coder, ByteWriter* o
   WriteTime(request.arrival, out);
   WriteOptionalTime(request.deadline, out);
   WriteOptionalTime(request.ttft_target, out);
+  out->Unsigned(request.sample_index);
+  out->Unsigned(request.send.has_value() ? 1 : 0);
+  if (request.send) out->Unsigned(request.send->value());
 }
 
 void ReadRequest(ByteReader* in, Request* request) {
@@ -115,6 +128,26 @@ void ReadRequest(ByteReader* in, Request* request) {
   request->arrival = ReadTime(in);
   request->deadline = ReadOptionalTime(in);
   request->ttft_target = ReadOptionalTime(in);
+  request->sample_index = static_cast<uint32_t>(in->AtMost(UINT32_MAX));
+  if (in->Flag()) request->send = SendId(in->Unsigned());
+}
+
+void WriteHandoff(const HandoffEvent& event, ByteWriter* out) {
+  out->Unsigned(static_cast<uint64_t>(event.kind));
+  out->Unsigned(event.fetch.value());
+  out->Unsigned(event.send.value());
+  WriteOutcome(event.status.code(), out);
+  out->Signed(event.ready_peers);
+}
+
+void ReadHandoff(ByteReader* in, HandoffEvent* event) {
+  event->kind = static_cast<HandoffEvent::Kind>(
+      in->AtMost(static_cast<uint64_t>(HandoffEvent::Kind::kPeers)));
+  event->fetch = FetchId(in->Unsigned());
+  event->send = SendId(in->Unsigned());
+  const StatusCode code = ReadOutcome(in);
+  if (code != StatusCode::kOk) event->status = Status(code, "as in the recorded run");
+  event->ready_peers = static_cast<int32_t>(in->Between(0, kMaxInt));
 }
 
 void WriteResult(const StepResult& result, const TokenCoder& coder, ByteWriter* out) {
@@ -237,6 +270,7 @@ Status ReadRecord(uint8_t kind, ByteReader* in, LogRecord* record) {
       break;
     }
     case kResult: ReadResult(in, &event().body.emplace<ResultEvent>().result); break;
+    case kHandoff: ReadHandoff(in, &event().body.emplace<HandoffEvent>()); break;
     case kAdvance: record->emplace<LoggedAdvance>().at = ReadTime(in); break;
     case kPlan: {
       LoggedPlan& logged = record->emplace<LoggedPlan>();
@@ -267,13 +301,20 @@ void AppendEvent(const EngineEvent& event, StatusCode outcome, const TokenCoder&
                  std::string* out) {
   const auto* arrival = std::get_if<ArrivalEvent>(&event.body);
   const auto* cancel = std::get_if<CancelEvent>(&event.body);
-  Record record(arrival != nullptr ? kArrival : cancel != nullptr ? kCancel : kResult, out);
+  const auto* handoff = std::get_if<HandoffEvent>(&event.body);
+  const Kind kind = arrival != nullptr   ? kArrival
+                    : cancel != nullptr  ? kCancel
+                    : handoff != nullptr ? kHandoff
+                                         : kResult;
+  Record record(kind, out);
   WriteOutcome(outcome, &*record);
   WriteTime(event.at, &*record);
   if (arrival != nullptr) {
     WriteRequest(arrival->request, coder, &*record);
   } else if (cancel != nullptr) {
     record->Unsigned(cancel->request.value());
+  } else if (handoff != nullptr) {
+    WriteHandoff(*handoff, &*record);
   } else {
     WriteResult(std::get<ResultEvent>(event.body).result, coder, &*record);
   }

@@ -23,7 +23,7 @@
 
 namespace tandem {
 
-inline constexpr uint32_t kEventLogVersion = 1;
+inline constexpr uint32_t kEventLogVersion = 2;
 // A batch that claims more is damaged. Room for the prompt of a million tokens.
 inline constexpr size_t kMaxBatchBytes = size_t{64} << 20;
 

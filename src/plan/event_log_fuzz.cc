@@ -27,7 +27,7 @@ bool Small(const SchedulerConfig& config) {
     blocks += g.num_blocks;
     if (g.group.tokens_per_block > 1024) return false;
   }
-  return blocks <= 4096 && config.max_running <= 64 && config.context_length <= 4096 &&
+  return blocks <= 4096 && config.num_slots() <= 64 && config.context_length <= 4096 &&
          config.max_queue <= 4096;
 }
 

@@ -52,9 +52,10 @@ std::string RecordsOf(std::string_view log) {
   return records;
 }
 
-std::string SomeLog(int actions = 150) {
+std::string SomeLog(int actions = 150, bool handoff = false) {
   EngineConfig config = SmallConfig(1, true);
-  config.groups.push_back(testing::WindowGroup(2, 60, 6));
+  config.groups.push_back(handoff ? testing::PagedGroup(2, 120) : testing::WindowGroup(2, 60, 6));
+  if (handoff) config.fetch = {.max_fetches = 2, .min_tokens = 4};
   config.prepared_tokens = {1, 4, 16};
   config.cost = LinearCost{5, 1, 0.5};
   LiveRun run(config);
@@ -63,10 +64,12 @@ std::string SomeLog(int actions = 150) {
 }
 
 TEST(EventLog, RecordsComeBackAsTheyWere) {
-  const std::string log = SomeLog(1000);
-  const Result<std::string> rewritten = Rewritten(log);
-  ASSERT_TRUE(rewritten.ok()) << rewritten.status().ToString();
-  EXPECT_TRUE(*rewritten == RecordsOf(log));
+  for (const bool handoff : {false, true}) {
+    const std::string log = SomeLog(1000, handoff);
+    const Result<std::string> rewritten = Rewritten(log);
+    ASSERT_TRUE(rewritten.ok()) << rewritten.status().ToString();
+    EXPECT_TRUE(*rewritten == RecordsOf(log));
+  }
 }
 
 TEST(EventLog, AnyChangedByteIsRefused) {

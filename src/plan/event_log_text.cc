@@ -54,6 +54,7 @@ std::string RequestText(const Request& r) {
   if (!r.cache_salt.empty()) fmt::format_to(to, " salt={}", Printable(r.cache_salt));
   if (r.deadline) fmt::format_to(to, " deadline={:.3f}ms", Ms(*r.deadline));
   if (r.ttft_target) fmt::format_to(to, " ttft_target={:.3f}ms", Ms(*r.ttft_target));
+  if (r.send) fmt::format_to(to, " send={}", *r.send);
   return out;
 }
 
@@ -68,12 +69,29 @@ std::string ResultText(const StepResult& result) {
   return out;
 }
 
+std::string HandoffText(const HandoffEvent& event) {
+  const std::string status =
+      event.status.ok() ? "" : fmt::format(" {}", NameOfCode(event.status.code()));
+  switch (event.kind) {
+    case HandoffEvent::Kind::kFetchArrived: return fmt::format("fetch {} arrived", event.fetch);
+    case HandoffEvent::Kind::kFetchFailed:
+      return fmt::format("fetch {} failed:{}", event.fetch, status);
+    case HandoffEvent::Kind::kFetchDrained: return fmt::format("fetch {} drained", event.fetch);
+    case HandoffEvent::Kind::kSendDrained:
+      return fmt::format("send {} drained{}{}", event.send, status.empty() ? "" : ":", status);
+    case HandoffEvent::Kind::kPeers: return fmt::format("{} prefill nodes", event.ready_peers);
+  }
+  return "hand-off";
+}
+
 std::string EventText(const LoggedEvent& logged) {
   std::string text;
   if (const auto* arrival = std::get_if<ArrivalEvent>(&logged.event.body)) {
     text = RequestText(arrival->request);
   } else if (const auto* cancel = std::get_if<CancelEvent>(&logged.event.body)) {
     text = fmt::format("cancel request={}", cancel->request);
+  } else if (const auto* handoff = std::get_if<HandoffEvent>(&logged.event.body)) {
+    text = HandoffText(*handoff);
   } else {
     text = ResultText(std::get<ResultEvent>(logged.event.body).result);
   }

@@ -24,11 +24,11 @@ class RecordedExecutor final : public StepExecutor {
  public:
   RecordedExecutor(const SchedulerConfig& config, std::span<const RecordedRequest> requests,
                    const CostModel& cost)
-      : limits_{config.max_running, config.pipeline_depth + 1},
+      : limits_{config.num_slots(), config.pipeline_depth + 1},
         requests_(requests),
         cost_(cost),
-        terms_(config.max_running),
-        slots_(static_cast<size_t>(config.max_running)) {
+        terms_(config.num_slots()),
+        slots_(static_cast<size_t>(config.num_slots())) {
     size_t answered = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       index_.emplace(requests[i].request.id, i);
@@ -173,6 +173,9 @@ class Run final : public EngineOutputSink {
   }
 
   void Arrive(Request request) {
+    // Other nodes are not simulated: a prompt for one of them is run, and one token of an answer.
+    if (request.send.has_value()) request.max_output_tokens = 1;
+    request.send.reset();
     if (request.stop_tokens.size() >= static_cast<size_t>(kMaxStopTokens)) {
       request.stop_tokens.back() = kEnd;
     } else {

@@ -24,9 +24,9 @@ std::string OutcomeText(StatusCode code, std::string_view what) {
 class ReplayExecutor final : public StepExecutor {
  public:
   ReplayExecutor(const SchedulerConfig& config, ReplayReport* report)
-      : limits_{config.max_running, config.pipeline_depth + 1},
+      : limits_{config.num_slots(), config.pipeline_depth + 1},
         report_(report),
-        terms_(config.max_running) {}
+        terms_(config.num_slots()) {}
 
   struct Expected {
     int64_t record = 0;
@@ -74,8 +74,10 @@ class ReplayExecutor final : public StepExecutor {
   // The engine has taken the result of the oldest step.
   void Completed(const StepResult& result) {
     if (result.status.ok()) {
-      report_->cost.Observe(in_flight_.front(), result.finished - result.started);
+      report_->cost.Observe(in_flight_.front(), result.finished - result.started,
+                            result.finished - last_finished_);
     }
+    last_finished_ = result.finished;
     in_flight_.pop_front();
   }
 
@@ -90,9 +92,19 @@ class ReplayExecutor final : public StepExecutor {
   ReplayReport* const report_;
   PlanTerms terms_;
   std::deque<StepTerms> in_flight_;
+  TimeNs last_finished_ = 0;
   std::deque<Expected> expected_;
   int64_t record_ = 0;
   bool open_ = false;
+};
+
+// What came of its orders is in the log.
+class ReplayPort final : public HandoffPort {
+ public:
+  void Fetch(FetchOrder) override {}
+  void CancelFetch(FetchId) override {}
+  void ChunkSubmitted(SendChunk) override {}
+  void SendFailed(SendId, const Status&) override {}
 };
 
 class Replayer final : public EngineOutputSink {
@@ -101,7 +113,8 @@ class Replayer final : public EngineOutputSink {
       : report_(report), executor_(config, report) {}
 
   Status Run(EventLogReader* log) {
-    TANDEM_ASSIGN_OR_RETURN(engine_, Engine::Create(log->header().config, &executor_, this));
+    TANDEM_ASSIGN_OR_RETURN(engine_,
+                            Engine::Create(log->header().config, &executor_, this, &port_));
     LogRecord record;
     for (record_ = 1;; ++record_) {
       TANDEM_ASSIGN_OR_RETURN(const bool more, log->Next(&record));
@@ -202,6 +215,7 @@ class Replayer final : public EngineOutputSink {
 
   ReplayReport* const report_;
   ReplayExecutor executor_;
+  ReplayPort port_;
   std::unique_ptr<Engine> engine_;
   RunFigures figures_;
   std::unordered_map<RequestId, size_t> index_;  // of live requests; looked up only

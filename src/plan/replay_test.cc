@@ -76,6 +76,28 @@ TEST(Replay, MakesEveryDecisionOfRandomRunsAgain) {
   EXPECT_GT(totals.cached, 100);
 }
 
+TEST(Replay, MakesTheDecisionsOfHandoffsAgain) {
+  Totals totals;
+  int64_t fetched = 0, failed = 0, sent = 0;
+  for (int32_t depth = 0; depth <= 2; ++depth) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      EngineConfig config = SmallConfig(depth, seed % 3 != 0);
+      config.fetch = {.max_fetches = 2, .min_tokens = 4};
+      LiveRun run(config);
+      run.Random(seed, 600);
+      const HandoffStats stats = run.engine().stats(run.now()).handoff;
+      fetched += stats.fetched_requests;
+      failed += stats.fetches_failed;
+      sent += stats.sends;
+      RecordAndReplay(config, seed, &totals);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(fetched, 50);
+  EXPECT_GT(failed, 10);
+  EXPECT_GT(sent, 50);
+}
+
 TEST(Replay, ShowsTheFirstPlanThatDiffersBothWays) {
   LiveRun run(SmallConfig(1, true));
   run.Random(3, 300);

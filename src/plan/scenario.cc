@@ -111,6 +111,13 @@ Result<SchedulerConfig> ConfigOf(const Scenario& s) {
         "fewer max_sequences make them fewer",
         together, per_request, kMaxTableEntries);
   }
+  if (s.policy == Policy::kChunked && s.token_budget < together) {
+    return InvalidArgumentError(
+        "token_budget is {}, but {} sequences may run (max_sequences), and each of them takes a "
+        "token "
+        "in every step: make it at least as many",
+        s.token_budget, together);
+  }
   config.groups = {{GroupOf(s), static_cast<int32_t>(blocks)}};
   config.context_length = static_cast<int32_t>(context);
   config.vocab_size = 1 << 24;

@@ -37,7 +37,7 @@ class Reader {
  public:
   Reader(const Json& object, std::string path, Status* status)
       : object_(object), path_(std::move(path)), status_(status) {
-    if (!object.is_object()) Fail(path_.empty() ? "the scenario" : path_, "is no object");
+    if (!object.is_object()) Fail(path_.empty() ? "the scenario" : path_, "must be an object");
   }
 
   bool Has(const char* key) {
@@ -243,6 +243,34 @@ void ReadSettings(Reader* in, Scenario* s) {
   in->Integer("pipeline_depth", 0, 8, false, &s->pipeline_depth);
 }
 
+// Parses JSON of at most kMaxDepth levels in which no object has a key twice: who writes one means
+// something else than what a reader would take it for.
+Result<Json> ParseJson(std::string_view text) {
+  bool deep = false;
+  std::string twice;
+  std::vector<std::set<std::string, std::less<>>> keys(kMaxDepth + 1);
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    deep |= depth > kMaxDepth;
+    if (deep || !twice.empty()) return false;
+    auto& of_object = keys[static_cast<size_t>(depth)];
+    if (event == Json::parse_event_t::object_start) {
+      if (depth < kMaxDepth) keys[static_cast<size_t>(depth) + 1].clear();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!of_object.insert(key).second) twice = Shown(key);
+    }
+    return true;
+  };
+  Json json = Json::parse(text.begin(), text.end(), check, false);
+  if (deep) return InvalidArgumentError("the scenario is nested deeper than {} levels", kMaxDepth);
+  if (!twice.empty()) return InvalidArgumentError("the scenario has {} twice in one object", twice);
+  // A zero byte would count as the end.
+  if (json.is_discarded() || text.find('\0') != std::string_view::npos) {
+    return DataLossError("the scenario is not valid JSON");
+  }
+  return json;
+}
+
 }  // namespace
 
 Result<Scenario> ParseScenario(std::string_view text) {
@@ -250,14 +278,7 @@ Result<Scenario> ParseScenario(std::string_view text) {
     return OutOfRangeError("the scenario has {} bytes, at most {} are read", text.size(),
                            kMaxScenarioBytes);
   }
-  bool deep = false;
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    deep |= depth > kMaxDepth;
-    return !deep;
-  };
-  const Json json = Json::parse(text.begin(), text.end(), shallow, false);
-  if (deep) return InvalidArgumentError("the scenario is nested deeper than {} levels", kMaxDepth);
-  if (json.is_discarded()) return DataLossError("the scenario is not valid JSON");
+  TANDEM_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   Status status;
   Scenario s;
   Reader in(json, "", &status);

@@ -46,12 +46,20 @@ TEST(Scenario, ErrorsNameTheKey) {
   };
   EXPECT_EQ(ErrorOf(Text(kRequests)), "");
   expect("", "not valid JSON");
-  expect("[1]", "the scenario is no object");
+  expect("[1]", "the scenario must be an object");
+  expect(Text(kRequests) + "x", "not valid JSON");
+  expect(Text(kRequests) + std::string(1, '\0'), "not valid JSON");
+  expect(Text(std::string(kRequests) + R"(,"model":"qwen3-8b")"), "model must be an object");
+  expect(Text(std::string(kRequests) + R"(,"model":{})"), "model.kv_bytes_per_token is missing");
+  expect(Text(std::string(kRequests) + R"(,"chunk_tokens":9)"), "chunk_tokens twice");
+  expect(Text(R"(,"requests":[{"arrival_ns":0,"prompt_tokens":1,"output_tokens":1},
+                              {"arrival_ns":0,"prompt_tokens":1,"prompt_tokens":2}])"),
+         "prompt_tokens twice");
   expect(R"({"max_sequences":2})", "token_budget is missing");
   expect(Text(""), "no requests");
   expect(Text(R"(,"requests":[])"), "no requests");
   expect(Text(R"(,"requests":{})"), "requests must be a list");
-  expect(Text(R"(,"requests":[1])"), "requests[0] is no object");
+  expect(Text(R"(,"requests":[1])"), "requests[0] must be an object");
   expect(Text(R"(,"requests":[{"arrival_ns":-1,"prompt_tokens":1,"output_tokens":1}])"),
          "requests[0].arrival_ns must be an integer from 0");
   expect(Text(R"(,"requests":[{"arrival_ns":1.5,"prompt_tokens":1,"output_tokens":1}])"),
@@ -63,6 +71,11 @@ TEST(Scenario, ErrorsNameTheKey) {
   expect(Text(R"(,"requests":[{"id":"a","arrival_ns":0,"prompt_tokens":1,"output_tokens":1},
                               {"id":"a","arrival_ns":0,"prompt_tokens":1,"output_tokens":1}])"),
          "requests[1].id occurs twice");
+  EXPECT_EQ(ErrorOf(Text(R"(,"requests":[{"arrival_ns":0,"prompt_tokens":1,"output_tokens":1},
+                                         {"arrival_ns":0,"prompt_tokens":1,"output_tokens":1}],
+                            "model":{"kv_bytes_per_token":4,"name":"m"})")),
+            "")
+      << "the same keys in two objects";
   expect(Text(std::string(kRequests) + R"(,"polcy":"static")"), "polcy is no key");
   expect(Text(std::string(kRequests) + R"(,"policy":"greedy")"), "there are static");
   expect(Text(std::string(kRequests) + R"(,"block_tokens":0)"), "block_tokens");
@@ -98,6 +111,20 @@ TEST(Scenario, ACapacityBelowOneBlockIsAnError) {
       ParseScenario(Text(std::string(kRequests) + R"(,"kv_capacity_bytes":1)"));
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(ConfigOf(*s).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Scenario, ABudgetThatCannotFeedEverySequenceIsAnError) {
+  std::string requests;
+  for (int i = 0; i < 9; ++i) {
+    requests += R"({"arrival_ns":0,"prompt_tokens":1,"output_tokens":1},)";
+  }
+  requests.pop_back();
+  Scenario s = ParseScenario(Text(R"(,"requests":[)" + requests + "]")).value();
+  EXPECT_TRUE(ConfigOf(s).ok());
+  s.max_sequences = 9;
+  EXPECT_NE(ConfigOf(s).status().message().find("token_budget is 8"), std::string::npos);
+  s.policy = Policy::kContinuous;
+  EXPECT_TRUE(ConfigOf(s).ok()) << "only chunks are bounded";
 }
 
 TEST(WideInt, PrintsMoreThanSixtyFourBits) {

@@ -16,13 +16,17 @@ namespace {
 constexpr double kFade = 0.995;
 // Of the same for the mean error.
 constexpr double kErrorFade = 0.98;
-// The overrun moves by this share per observation, weighted so that it settles at the 99th
-// percentile.
-constexpr double kOverrunStep = 0.05;
-constexpr double kOverrunQuantile = 0.99;
-constexpr double kMaxOverrun = 4.0;
+// Of the overruns: a few hundred steps count, so that half a percent of them is more than one.
+constexpr double kOverrunFade = 0.998;
+// The promise is the 99th percentile; twice as strict, because it is learnt from few.
+constexpr double kOverrunTail = 0.005;
+constexpr double kOverrunClass = 1.02;
 // Before steps have shown how much they scatter.
 constexpr double kFirstOverrun = 1.25;
+// Steps until their law predicts anything: it has three terms.
+constexpr int64_t kLeastObservations = 4;
+// Of what the best set of terms explains: less is rounding.
+constexpr double kSame = 1e-9;
 // Relative to the diagonal: keeps a system of indistinguishable terms solvable, far below noise.
 constexpr double kRidge = 1e-9;
 
@@ -102,15 +106,35 @@ void FadingFit::Solve() {
   }
   double best = 0;  // explained: b'x of the least-squares solution
   std::array<double, 3> best_x{};
-  for (int mask = 1; mask < 8; ++mask) {
+  // Where several explain as much, the time goes with the tokens: of one step nothing else is
+  // known, and a larger one that is predicted to take no longer would be a leap.
+  for (int mask : {2, 1, 4, 3, 5, 6, 7}) {
     std::array<double, 3> x;
     if (!SolveSubset(a, b, mask, &x)) continue;
     const double explained = b[0] * x[0] + b[1] * x[1] + b[2] * x[2];
-    if (explained <= best) continue;
+    if (explained <= best * (1 + kSame)) continue;
     best = explained;
     best_x = x;
   }
   cost_ = {best_x[0] * scale[0], best_x[1] * scale[1], best_x[2] * scale[2]};
+}
+
+OverrunQuantile::OverrunQuantile(double first_guess) { Observe(first_guess); }
+
+// Class 0 is what takes no longer than predicted; the last is open.
+double OverrunQuantile::UpperBound(size_t index) {
+  return std::pow(kOverrunClass, static_cast<double>(index));
+}
+
+void OverrunQuantile::Observe(double ratio) {
+  for (double& w : weights_) w *= kOverrunFade;
+  const double index = std::ceil(std::log(ratio) / std::log(kOverrunClass) - kSame);
+  weights_[static_cast<size_t>(std::clamp(index, 0.0, kClasses - 1.0))] += 1;
+  total_ = total_ * kOverrunFade + 1;
+  double above = 0;
+  size_t i = kClasses - 1;
+  for (; i > 0 && above + weights_[i] <= kOverrunTail * total_; --i) above += weights_[i];
+  value_ = UpperBound(i);
 }
 
 CostModel::CostModel(std::optional<LinearCost> known, std::vector<int32_t> prepared)
@@ -148,21 +172,21 @@ std::optional<double> CostModel::Predict(const StepTerms& terms) const {
   return fit->cost().At(tokens, pairs);
 }
 
-void CostModel::Observe(const StepTerms& terms, TimeNs ns) {
+void CostModel::Observe(const StepTerms& terms, TimeNs ns, TimeNs gap) {
   if (terms.tokens() == 0 || ns <= 0) return;
   const auto measured = static_cast<double>(ns);
   if (const std::optional<double> predicted = Predict(terms); predicted && *predicted > 0) {
     const double error = std::abs(*predicted - measured) / measured;
     error_ = observations_ == 0 ? error : kErrorFade * error_ + (1 - kErrorFade) * error;
     ++observations_;
-    if (terms.prefill_tokens > 0 && terms.decode_rows > 0) {
-      const bool over = measured > *predicted * overrun_;
-      overrun_ += kOverrunStep * (over ? kOverrunQuantile : kOverrunQuantile - 1);
-      overrun_ = std::clamp(overrun_, 1.0, kMaxOverrun);
+    if (terms.prefill_tokens > 0 && terms.decode_rows > 0 &&
+        (known_ || prefill_observations_ >= kLeastObservations)) {
+      overrun_.Observe(static_cast<double>(std::max(ns, gap)) / *predicted);
     }
   }
   const auto pairs = static_cast<double>(terms.pairs());
   if (terms.prefill_tokens > 0) {
+    ++prefill_observations_;
     most_tokens_ = std::max(most_tokens_, terms.tokens());
     prefill_.Observe(Padded(terms.tokens()), pairs, measured);
   } else {

@@ -10,7 +10,7 @@
 //   (TrustedTokens).
 // Cost: Observe below 1 us, a prediction some ns, nothing is allocated after construction.
 // Based on: exponentially weighted least squares; non-negative solutions by trying every subset of
-//   the three terms.
+//   the three terms; the margin is a quantile of a fading histogram.
 #pragma once
 
 #include <array>
@@ -68,13 +68,33 @@ class FadingFit {
   LinearCost cost_;
 };
 
+// How much longer than predicted steps take: all but the slowest of them, the older ones fading.
+class OverrunQuantile {
+ public:
+  // `first_guess` counts as one observation.
+  explicit OverrunQuantile(double first_guess);
+  void Observe(double ratio);
+  // Exceeded by half a percent of the observations; while that is less than one of them, by none.
+  // At least 1, at most 4: what takes even longer says nothing about the step.
+  double value() const { return value_; }
+
+ private:
+  static constexpr size_t kClasses = 72;
+  static double UpperBound(size_t index);
+
+  std::array<double, kClasses> weights_{};
+  double total_ = 0;
+  double value_ = 1;
+};
+
 class CostModel {
  public:
   // `known`: the law for all steps, which is then not learnt. `prepared`: see SchedulerConfig.
   CostModel(std::optional<LinearCost> known, std::vector<int32_t> prepared);
 
-  // A step took `ns`.
-  void Observe(const StepTerms& terms, TimeNs ns);
+  // A step took `ns`, and ended `gap` after the one before it: that long its decode rows waited for
+  // a token, what lies between two steps included.
+  void Observe(const StepTerms& terms, TimeNs ns, TimeNs gap);
 
   // None before a step of the kind (with or without prompt tokens) has been observed.
   std::optional<double> Predict(const StepTerms& terms) const;
@@ -88,9 +108,10 @@ class CostModel {
   // wrong first guess is found out by a small step. At least kLeastTrusted.
   int64_t TrustedTokens() const;
 
-  // How much longer than predicted the slowest percent of the steps with prompt and decode rows
-  // take; at least 1. A guess on the safe side before steps have shown it.
-  double Overrun() const { return overrun_; }
+  // How much longer than predicted the gaps of steps with prompt and decode rows are, but for the
+  // slowest: a step that is predicted to take target / Overrun() exceeds the target less than once
+  // in a hundred times. A guess on the safe side before steps have shown it.
+  double Overrun() const { return overrun_.value(); }
 
   // The laws for people: with prompt tokens, and of decode rounds of about `rows` rows.
   LinearCost prefill() const { return known_.value_or(prefill_.cost()); }
@@ -113,7 +134,8 @@ class CostModel {
   FadingFit prefill_;
   std::array<FadingFit, kRowClasses> decode_;
   int64_t most_tokens_ = 0;  // of an observed step
-  double overrun_;
+  int64_t prefill_observations_ = 0;
+  OverrunQuantile overrun_;
   double error_ = 0;
   int64_t observations_ = 0;
 };

@@ -92,7 +92,8 @@ class FinishPredictor::Simulation {
         law_(cost.prefill()),
         slowed_(1 / (1 - work_share)),
         least_rows_(least_rows),
-        free_tokens_(p->capacity_tokens_) {
+        free_tokens_(p->free_tokens_),
+        now_ns_(static_cast<double>(p->in_flight_)) {
     p_.prefills_.clear();
     p_.decodes_.clear();
   }
@@ -120,7 +121,10 @@ class FinishPredictor::Simulation {
   void Enter(size_t index) {
     const Load& load = p_.loads_[index];
     ++open_;
-    free_tokens_ -= load.reserved_tokens;
+    if (index >= p_.num_running_) free_tokens_ -= load.reserved_tokens;
+    if (load.prefill_tokens == 0 && load.outputs == 0) {
+      return Ended(load.reserved_tokens, load.due, false);
+    }
     if (load.prefill_tokens == 0) return StartDecode(load, index == p_.self_, load.outputs);
     if (index == p_.self_) self_place_ = p_.prefills_.size();
     p_.prefills_.push_back(load);
@@ -200,7 +204,9 @@ class FinishPredictor::Simulation {
                           static_cast<int64_t>(context + rows * steps / 2), 0, 0};
     const std::optional<double> step_ns = cost_.Predict(terms);
     if (!step_ns) return false;
-    now_ns_ += steps * *step_ns * slowed_;
+    // Prompts that will yet come need a place to run beside these.
+    const bool others_may_come = !p_.whole_groups_ && open_ < p_.max_running_;
+    now_ns_ += steps * *step_ns * (others_may_come ? slowed_ : 1);
     Decoded(steps);
     return true;
   }
@@ -245,7 +251,7 @@ class FinishPredictor::Simulation {
   size_t first_ = 0;    // of the prompts, the first that is not done
   size_t self_place_ = SIZE_MAX;
   double context_ = 0;  // of all decodes
-  double now_ns_ = 0;
+  double now_ns_;
   Prediction result_;
 };
 
@@ -255,13 +261,7 @@ FinishPredictor::FinishPredictor(const SchedulerConfig& config)
       max_running_(config.max_running),
       chunk_tokens_(config.chunk_tokens),
       budget_tokens_(config.token_budget),
-      itl_target_(config.policy == Policy::kChunked ? config.itl_target : 0),
-      capacity_tokens_(INT64_MAX / 2) {
-  for (const StateGroupBlocks& g : config.groups) {
-    if (g.group.kind != StateKind::kPaged) continue;
-    capacity_tokens_ = std::min(capacity_tokens_, int64_t{g.num_blocks} * g.group.tokens_per_block);
-  }
-}
+      itl_target_(config.policy == Policy::kChunked ? config.itl_target : 0) {}
 
 void FinishPredictor::ObserveStep(const StepTerms& terms) {
   if (terms.decode_rows == 0) return;
@@ -270,16 +270,18 @@ void FinishPredictor::ObserveStep(const StepTerms& terms) {
 }
 
 void FinishPredictor::Accepted(const CostModel& cost, const Load& load, TimeNs now) {
-  Begin(now);
+  Begin(now, 0, 0);
   work_share_ += PrefillWork(cost.prefill(), load.prefill_tokens, load.history) / kWorkWindowNs;
 }
 
-void FinishPredictor::Begin(TimeNs now) {
+void FinishPredictor::Begin(TimeNs now, TimeNs in_flight, int64_t free_tokens) {
   work_share_ *=
       std::exp(-static_cast<double>(std::max<TimeNs>(0, now - work_at_)) / kWorkWindowNs);
   work_at_ = std::max(now, work_at_);
   loads_.clear();
   num_running_ = 0;
+  in_flight_ = in_flight;
+  free_tokens_ = free_tokens;
 }
 
 void FinishPredictor::Add(const Load& load, bool running) {
@@ -307,6 +309,8 @@ int32_t FinishPredictor::LateAlready(const CostModel& cost) {
 std::optional<Prediction> FinishPredictor::Alone(const CostModel& cost, const Load& self) {
   loads_.assign(1, self);
   num_running_ = 0;
+  in_flight_ = 0;
+  free_tokens_ = INT64_MAX / 2;
   self_ = 0;
   const auto prediction = Simulation(this, cost, 0, 1).Run();
   loads_.clear();

@@ -51,11 +51,12 @@ class OutputLengths {
 
 // What a request has before it.
 struct Load {
-  int32_t prefill_tokens = 0;  // to run before the next output
-  int32_t history = 0;         // tokens before these
-  int32_t outputs = 0;         // still to come
-  int64_t reserved_tokens = 0;
-  std::optional<TimeNs> due;  // of its end, from now
+  int32_t prefill_tokens = 0;   // to run before the next output
+  int32_t history = 0;          // tokens before these
+  int32_t outputs = 0;          // still to come; 0: ends with the steps in flight
+  int32_t held = 0;             // of the history, in blocks that others hold as well
+  int64_t reserved_tokens = 0;  // own ones: what its end gives back, or its start will take
+  std::optional<TimeNs> due;    // of its end, from now
 };
 
 // Durations from now.
@@ -76,8 +77,10 @@ class FinishPredictor {
   // A request has entered the queue: its prompt is work, and such work will come again.
   void Accepted(const CostModel& cost, const Load& load, TimeNs now);
 
-  // Describes the present: all that runs in admission order, then all that waits in its order.
-  void Begin(TimeNs now);
+  // Describes the present: all that runs in admission order, then all that waits in its order, as
+  // it will be `in_flight` from now, when the steps that are submitted have completed. The pools
+  // have room for `free_tokens` beyond what is promised to those that run.
+  void Begin(TimeNs now, TimeNs in_flight, int64_t free_tokens);
   void Add(const Load& load, bool running);
   // What becomes of a request with `place` of those that wait before it, and of those others. None
   // while a step cannot be predicted.
@@ -103,7 +106,6 @@ class FinishPredictor {
   const int32_t chunk_tokens_;
   const int32_t budget_tokens_;
   const TimeNs itl_target_;
-  int64_t capacity_tokens_ = 0;  // of the smallest pool that keeps whole sequences
   OutputLengths lengths_;
   double mean_rows_ = 0;   // decode rows per step that has any, fading
   double work_share_ = 0;  // of the time, spent on prompts of accepted requests; fading with time
@@ -112,6 +114,8 @@ class FinishPredictor {
   // The present; reused.
   std::vector<Load> loads_;  // running, then waiting
   size_t num_running_ = 0;
+  TimeNs in_flight_ = 0;
+  int64_t free_tokens_ = 0;
   size_t self_ = SIZE_MAX;  // of loads_, the one in question
   std::vector<Load> prefills_;
   std::vector<Decode> decodes_;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "sched/handoff_ledger.h"
 #include "sched/request_state.h"
 #include "sched/scheduler.h"
 #include "sched/scheduler_config.h"
@@ -53,6 +54,73 @@ TEST(RequestState, EndStatesAreFinalAndNothingMovesToItself) {
   EXPECT_FALSE(CanMove(RequestState::kQueued, RequestState::kDecode));
   EXPECT_FALSE(CanMove(RequestState::kQueued, RequestState::kFinished));
   EXPECT_FALSE(CanMove(RequestState::kDecode, RequestState::kPrefill));
+  EXPECT_FALSE(CanMove(RequestState::kAwaitingKv, RequestState::kPreempted)) << "it never ran";
+  EXPECT_FALSE(CanMove(RequestState::kPreempted, RequestState::kAwaitingKv));
+  EXPECT_FALSE(CanMove(RequestState::kPrefill, RequestState::kFinished)) << "sent first";
+}
+
+TEST(RequestState, EveryStateIsOfOneKind) {
+  for (int i = 0; i < kNumRequestStates; ++i) {
+    const auto s = static_cast<RequestState>(i);
+    const int kinds =
+        IsWaiting(s) + IsRunning(s) + IsEnd(s) + (s == RequestState::kSending ? 1 : 0);
+    EXPECT_EQ(kinds, 1) << NameOf(s);
+    EXPECT_NE(NameOf(s), "unknown");
+    EXPECT_TRUE(!IsQueued(s) || IsWaiting(s)) << NameOf(s);
+    EXPECT_TRUE(!HoldsSlot(s) || !IsQueued(s)) << NameOf(s);
+  }
+}
+
+// Blocks of one group of 4 tokens; a sequence holds the first three.
+class HandoffLedgerTest : public ::testing::Test {
+ protected:
+  HandoffLedgerTest() : pools_(kGroups, 8, 1), ledger_(&pools_), holder_(pools_.MakeSequence(12)) {
+    TANDEM_CHECK(pools_.Reserve(&holder_, 12));
+    StepPlan plan;
+    TANDEM_CHECK(pools_.Grow(&holder_, 12, SlotId(0), &plan) == Growth::kDone);
+  }
+  const BlockPool& pool() const { return pools_.pool(GroupId(0)); }
+
+  static const std::vector<StateGroupBlocks> kGroups;
+  StatePools pools_;
+  HandoffLedger ledger_;
+  SequenceBlocks holder_;
+};
+const std::vector<StateGroupBlocks> HandoffLedgerTest::kGroups = SmallConfig().groups;
+
+TEST_F(HandoffLedgerTest, AFetchIsSettledOnceAndHoldsItsBlocksUntilItDrains) {
+  const std::vector<std::vector<BlockId>> blocks = {{BlockId(0), BlockId(1)}};
+  const FetchId a = ledger_.OpenFetch({SequenceIndex(3), 7}, blocks);
+  const FetchId b = ledger_.OpenFetch({SequenceIndex(4), 8}, blocks);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(ledger_.Settle(a)->serial, 7u);
+  EXPECT_FALSE(ledger_.Settle(a));
+  EXPECT_FALSE(ledger_.Settle(FetchId(99)));
+  pools_.Release(&holder_, StepId(0));
+  EXPECT_EQ(pool().held(), 2);
+  EXPECT_TRUE(ledger_.CheckIntegrity().ok());
+  ledger_.DrainFetch(a);
+  ledger_.DrainFetch(a);
+  EXPECT_EQ(pool().held(), 2) << "the other fetch may still write them";
+  ledger_.DrainFetch(b);
+  EXPECT_EQ(pool().held(), 0);
+  EXPECT_EQ(ledger_.open(), 0);
+}
+
+TEST_F(HandoffLedgerTest, ASendHoldsWhatItWasLent) {
+  ledger_.OpenSend(SendId(5), {SequenceIndex(3), 7});
+  ledger_.Lend(SendId(5), GroupId(0), BlockId(2));
+  EXPECT_TRUE(ledger_.has_send(SendId(5)));
+  pools_.Release(&holder_, StepId(0));
+  EXPECT_EQ(pool().held(), 1);
+  EXPECT_EQ(ledger_.DrainSend(SendId(5))->sequence, SequenceIndex(3));
+  EXPECT_FALSE(ledger_.DrainSend(SendId(5)));
+  EXPECT_EQ(pool().held(), 0);
+}
+
+TEST_F(HandoffLedgerTest, AUseTokenOfNobodyIsFound) {
+  pools_.BeginUse(GroupId(0), BlockId(1), UseAgent::kInboundWrite);
+  EXPECT_FALSE(ledger_.CheckIntegrity().ok());
 }
 
 TEST(SequenceStore, EndedSequencesAreNotFoundBySerial) {

@@ -10,12 +10,16 @@ void Scheduler::Submitted(const StepPlan& plan) {
   TANDEM_CHECK(planning_);
   planning_ = false;
   last_step_ = plan.step;
-  for (const FlightRow& row : FlightAt(flights_count_).rows) {
-    store_.at(row.sequence).last_step = plan.step;
-  }
   // A sequence may be restored in a plan that has no row of it yet.
   for (const SlotJoin& join : plan.joins) {
-    store_.at(slots_[static_cast<size_t>(join.slot.value())].sequence).last_step = plan.step;
+    Sequence& s = store_.at(slots_[static_cast<size_t>(join.slot.value())].sequence);
+    s.last_step = plan.step;
+    if (s.request.send && join.num_restored > 0) Announce(&s, StepId(0), join.num_restored);
+  }
+  for (const FlightRow& row : FlightAt(flights_count_).rows) {
+    Sequence& s = store_.at(row.sequence);
+    s.last_step = plan.step;
+    if (s.request.send) Announce(&s, plan.step, row.position + row.num_tokens);
   }
   ++flights_count_;
 }
@@ -25,6 +29,7 @@ const StepOutcome& Scheduler::Refused(const StepPlan& plan) {
   planning_ = false;
   outcome_.rows.clear();
   outcome_.failed.clear();
+  outcome_.sent.clear();
   outcome_.prefill_tokens = 0;
   outcome_.recomputed_tokens = 0;
   pending_leaves_.assign(plan.leaves.begin(), plan.leaves.end());
@@ -75,6 +80,7 @@ const StepOutcome& Scheduler::Commit(const StepResult& result) {
   TANDEM_CHECK_GT(flights_count_, 0);
   outcome_.rows.clear();
   outcome_.failed.clear();
+  outcome_.sent.clear();
   outcome_.prefill_tokens = 0;
   outcome_.recomputed_tokens = 0;
   const Flight& flight = FlightAt(0);
@@ -82,9 +88,10 @@ const StepOutcome& Scheduler::Commit(const StepResult& result) {
   --flights_count_;
   pools_.CompleteSteps(flight.step);
   if (result.status.ok()) {
-    cost_.Observe(flight.terms, result.finished - result.started);
+    cost_.Observe(flight.terms, result.finished - result.started, result.finished - last_finished_);
     predictor_.ObserveStep(flight.terms);
   }
+  last_finished_ = result.finished;
   for (size_t i = 0; i < flight.rows.size(); ++i) CommitRow(flight.rows[i], result, i);
   return outcome_;
 }
@@ -108,6 +115,7 @@ void Scheduler::CommitRow(const FlightRow& row, const StepResult& result, size_t
   // A preempted sequence has given up its blocks, but keeps what its rows in flight chose.
   if (IsRunning(s->state)) KeepCommitted(*s, end, result.step);
   if (row.prefill) WakeWaiters(row.serial, end);
+  if (s->request.send && end == s->known()) return AllIsRun(row.sequence);
   if (!row.sample && row.prompt_logprobs == 0) return;
   const StepResult::Row& got = result.rows[row_index];
   outcome_.rows.push_back({row.sequence, row.sample ? std::optional(got.token) : std::nullopt,

@@ -74,6 +74,17 @@ Status CheckPrepared(const std::vector<int32_t>& tokens) {
   return OkStatus();
 }
 
+Status CheckFetch(const SchedulerConfig& config) {
+  const FetchConfig& fetch = config.fetch;
+  TANDEM_RETURN_IF_ERROR(CheckRange("max fetches", fetch.max_fetches, 0, kMaxCount));
+  TANDEM_RETURN_IF_ERROR(CheckRange("least tokens to fetch", fetch.min_tokens, 1, kMaxCount));
+  TANDEM_RETURN_IF_ERROR(CheckRange("attempts to fetch", fetch.max_attempts, 1, kMaxCount));
+  if (fetch.max_fetches > 0 && config.has_window_group()) {
+    return UnimplementedError("the state of a model with window groups cannot be fetched");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 std::string_view NameOf(Policy policy) { return FindName(kPolicies, policy); }
@@ -91,6 +102,11 @@ Result<PreemptionRule> PreemptionRuleFromName(std::string_view name) {
 
 int32_t SchedulerConfig::max_row_tokens() const {
   return policy == Policy::kChunked ? std::min(chunk_tokens, token_budget) : context_length;
+}
+
+bool SchedulerConfig::has_window_group() const {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const StateGroupBlocks& g) { return g.group.kind == StateKind::kWindow; });
 }
 
 Status SchedulerConfig::Validate() const {
@@ -114,6 +130,7 @@ Status SchedulerConfig::Validate() const {
   if (cost) TANDEM_RETURN_IF_ERROR(CheckCost(*cost));
   TANDEM_RETURN_IF_ERROR(CheckPrepared(prepared_tokens));
   TANDEM_RETURN_IF_ERROR(CheckRange("reserve tokens", reserve_tokens, 0, kMaxCount));
+  TANDEM_RETURN_IF_ERROR(CheckFetch(*this));
   return CheckRange("max queue", max_queue, 1, kMaxCount);
 }
 

@@ -54,6 +54,17 @@ struct PrefixCaching {
   HashKey key;  // secret
 };
 
+// When a decode node has prompts computed elsewhere (spec H2). Only while prefill nodes are ready.
+struct FetchConfig {
+  // Requests that wait for their state at one time, beside those that run; 0: none is fetched.
+  int32_t max_fetches = 0;
+  // Fewer missing tokens than this are computed here. Below a few blocks the round trip to another
+  // node costs more than the row.
+  int32_t min_tokens = 64;
+  // Fetches of one request that may fail; then it is computed here.
+  int32_t max_attempts = 2;
+};
+
 struct SchedulerConfig {
   // The model's state groups in GroupId order, each with the blocks of its pool.
   std::vector<StateGroupBlocks> groups;
@@ -93,6 +104,8 @@ struct SchedulerConfig {
   // None: every request computes all of its prompt.
   std::optional<PrefixCaching> prefix_cache;
 
+  FetchConfig fetch;
+
   // Whether deadlines and first-token targets of requests order the queue and refuse arrivals that
   // cannot meet them (spec S8); else the queue is strictly first come, first served.
   bool heed_deadlines = true;
@@ -103,6 +116,9 @@ struct SchedulerConfig {
   Status Validate() const;
   // The most tokens of one row.
   int32_t max_row_tokens() const;
+  bool has_window_group() const;
+  // What the executor must have: those that run, and those that wait for their state.
+  int32_t num_slots() const { return max_running + fetch.max_fetches; }
 };
 
 // Prompt tokens per step that an ITL target cannot take away: prefill must go on beside decodes

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "sched/scheduler.h"
 
@@ -13,13 +14,54 @@ constexpr double kLoadedSlowdown = 1.33;
 
 }  // namespace
 
+TimeNs Scheduler::TimeInFlight(TimeNs now) const {
+  if (flights_count_ == 0) return 0;
+  double predicted_ns = 0;
+  for (int32_t i = 0; i < flights_count_; ++i) {
+    predicted_ns += cost_.Predict(FlightAt(i).terms).value_or(0);
+  }
+  const TimeNs passed = now - std::max(FlightAt(0).planned, last_finished_);
+  return std::max<TimeNs>(0, static_cast<TimeNs>(predicted_ns) - passed);
+}
+
+int64_t Scheduler::FreeTokens() const {
+  int64_t free = INT64_MAX / 2;
+  for (int32_t g = 0; g < pools_.num_groups(); ++g) {
+    const StateGroup& group = pools_.group(GroupId(g));
+    if (group.kind != StateKind::kPaged) continue;
+    const BlockPool& pool = pools_.pool(GroupId(g));
+    const int64_t blocks = std::max(0, pool.available() + pool.fenced());
+    free = std::min(free, blocks * group.tokens_per_block);
+  }
+  return free;
+}
+
+void Scheduler::DescribeState(const Sequence& s, Load* load) const {
+  if (IsRunning(s.state)) {
+    load->history = s.next_position;
+    if (cache_ == nullptr) return;
+    load->held = static_cast<int32_t>(cache_->TokensHeldByOthers(BlocksOf(s)));
+  } else if (s.state == RequestState::kPreempted) {
+    const PrefixHit hit = FindPrefix(s.request, s.tokens);
+    load->history = static_cast<int32_t>(hit.tokens);
+    load->held = static_cast<int32_t>(hit.held_tokens);
+  } else {
+    load->history = s.expected_cached;
+    load->held = s.expected_held;
+  }
+}
+
 Load Scheduler::LoadOf(const Sequence& s, TimeNs now) const {
   Load load;
-  load.history = s.next_position;
-  load.prefill_tokens = s.state == RequestState::kDecode ? 0 : s.known() - s.next_position;
-  load.outputs =
-      predictor_.lengths().Remaining(s.request.max_output_tokens, s.outputs_max, s.outputs());
-  load.reserved_tokens = TokensToReserve(s);
+  DescribeState(s, &load);
+  load.prefill_tokens = s.state == RequestState::kDecode ? 0 : s.known() - load.history;
+  // Those that steps in flight choose are as good as there: see TimeInFlight.
+  const int32_t chosen = s.outputs() + s.samples_in_flight;
+  if (chosen < s.outputs_max) {
+    load.outputs =
+        predictor_.lengths().Remaining(s.request.max_output_tokens, s.outputs_max, chosen);
+  }
+  load.reserved_tokens = TokensToReserve(s) - load.held;
   if (s.request.deadline) load.due = s.request.arrival + *s.request.deadline - now;
   return load;
 }
@@ -27,24 +69,46 @@ Load Scheduler::LoadOf(const Sequence& s, TimeNs now) const {
 Load Scheduler::LoadOf(const Request& request) const {
   Load load;
   const auto prompt = static_cast<int32_t>(request.prompt.size());
-  load.history = static_cast<int32_t>(FindPrefix(request, request.prompt).tokens);
+  const PrefixHit hit = FindPrefix(request, request.prompt);
+  // Who computes more of it runs, and will hold it.
+  load.history = static_cast<int32_t>(std::max(hit.tokens, hit.pending_tokens));
+  load.held = static_cast<int32_t>(std::max(hit.held_tokens, hit.pending_tokens));
   load.prefill_tokens = prompt - load.history;
   const int32_t room = max_context_tokens_ - prompt;
   const int32_t most = request.max_output_tokens.value_or(room);
   load.outputs = predictor_.lengths().Remaining(request.max_output_tokens, most, 0);
-  load.reserved_tokens = int64_t{prompt} + load.outputs;
+  load.reserved_tokens = int64_t{prompt} + load.outputs - load.held;
   return load;
 }
 
 size_t Scheduler::DescribePresent(TimeNs now, TimeNs start_by) {
-  predictor_.Begin(now);
+  int64_t free_tokens = FreeTokens();
+  // Those whose state is on its way hold their blocks already; they take them from here.
+  for (SequenceIndex i : awaiting_kv_) free_tokens += LoadOf(store_.at(i), now).reserved_tokens;
+  predictor_.Begin(now, TimeInFlight(now), free_tokens);
   for (SequenceIndex i : running_) predictor_.Add(LoadOf(store_.at(i), now), true);
   size_t before = 0;
-  for (SequenceIndex i = store_.queue_head(); i != SequenceIndex(-1); i = store_.at(i).queue_next) {
-    const Sequence& s = store_.at(i);
+  const auto add = [&](const Sequence& s) {
     before += s.admission != 0 || s.start_by <= start_by;
     predictor_.Add(LoadOf(s, now), false);
+  };
+  // Those that await a prefix will be queued again where they stood.
+  const auto earlier = [this](SequenceIndex a, SequenceIndex b) {
+    const Sequence& x = store_.at(a);
+    const Sequence& y = store_.at(b);
+    return std::pair(x.start_by, x.serial) < std::pair(y.start_by, y.serial);
+  };
+  // What a prefill node computes for them takes no time here.
+  for (SequenceIndex i : awaiting_kv_) add(store_.at(i));
+  returning_.assign(awaiting_.begin(), awaiting_.end());
+  std::sort(returning_.begin(), returning_.end(), earlier);
+  auto next = returning_.begin();
+  for (SequenceIndex i = store_.queue_head(); i != SequenceIndex(-1); i = store_.at(i).queue_next) {
+    const bool newcomer = store_.at(i).admission == 0;
+    while (newcomer && next != returning_.end() && earlier(*next, i)) add(store_.at(*next++));
+    add(store_.at(i));
   }
+  for (; next != returning_.end(); ++next) add(store_.at(*next));
   return before;
 }
 

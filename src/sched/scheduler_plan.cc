@@ -12,17 +12,20 @@ bool Scheduler::PlanStep(TimeNs now, StepPlan* plan) {
   plan->Clear();
   Draft draft;
   draft.plan = plan;
+  draft.closed = config_.policy == Policy::kStatic && !running_.empty();
   draft.flight = &FlightAt(flights_count_);
   // Policies other than chunked run whole prompts, whatever they add up to.
   const bool chunked = config_.policy == Policy::kChunked;
   draft.budget_left = chunked ? config_.token_budget : INT32_MAX;
   plan->step = StepId(last_step_.value() + 1);
   draft.flight->step = plan->step;
+  draft.flight->planned = now;
   draft.flight->rows.clear();
   draft.flight->terms = StepTerms();
   if (cache_ != nullptr) cache_->Advance(now);
 
   PlanDecodes(&draft);
+  if (!draft.closed) JoinArrived();
   AdmitFromQueue(now, &draft);
   LimitByItl(&draft);
   PlanPrefills(&draft);
@@ -61,6 +64,7 @@ Scheduler::Blocks Scheduler::EnsureBlocks(SequenceIndex index, Draft* draft) {
     // Whoever lacks a block comes before whoever has not started, however little that one needs.
     draft->admit = false;
     if (growth == Growth::kWait) return Blocks::kWait;
+    if (DropLastFetch()) continue;
     const std::optional<SequenceIndex> victim = PickVictim(index);
     if (!victim) return Blocks::kWait;
     Preempt(*victim);
@@ -88,20 +92,24 @@ std::optional<SequenceIndex> Scheduler::LeastRecomputeVictim(SequenceIndex index
   // Nobody gives way to a request that entered later, so the one that entered first always goes on,
   // and whoever finds no victim waits for one that entered earlier, with what it has.
   std::optional<SequenceIndex> best;
+  int64_t least = INT64_MAX;
   for (auto i = running_.rbegin(); i != running_.rend() && *i != index; ++i) {
     const Sequence& s = store_.at(*i);
     if (FullyReserved(s)) continue;
-    if (!best || RecomputeTokens(s) < RecomputeTokens(store_.at(*best))) best = *i;
+    const int64_t tokens = RecomputeTokens(s);
+    if (tokens >= least) continue;
+    least = tokens;
+    best = *i;
   }
   return best;
 }
 
 bool Scheduler::MayAdmit(const Draft& draft) const {
-  return draft.admit && !store_.queue_empty() && running() < config_.max_running;
+  return draft.admit && !draft.closed && !store_.queue_empty() &&
+         (running() < config_.max_running || MayFetch());
 }
 
 void Scheduler::AdmitFromQueue(TimeNs now, Draft* draft) {
-  if (config_.policy == Policy::kStatic && !running_.empty()) return;
   while (MayAdmit(*draft)) {
     const SequenceIndex index = store_.queue_head();
     const Sequence& s = store_.at(index);
@@ -113,7 +121,11 @@ void Scheduler::AdmitFromQueue(TimeNs now, Draft* draft) {
       AwaitPrefix(index, hit);
       continue;
     }
-    if (!ReserveFor(s, hit, draft->plan)) return;
+    if (WantsFetch(s, hit)) {
+      if (!StartFetch(index, hit, now)) return;
+      continue;
+    }
+    if (running() >= config_.max_running || !ReserveFor(s, hit, draft->plan)) return;
     Admit(index, now, draft->plan);
   }
 }
@@ -127,17 +139,28 @@ bool Scheduler::ReserveFor(const Sequence& s, const PrefixHit& hit, StepPlan* pl
 }
 
 void Scheduler::Admit(SequenceIndex index, TimeNs now, StepPlan* plan) {
+  TakeSlot(index, now);
+  Enter(index);
+  // What is restored enters the table in this plan, also when the first row comes in a later one.
+  if (store_.at(index).next_position > 0) AddJoin(index, plan);
+}
+
+void Scheduler::TakeSlot(SequenceIndex index, TimeNs now) {
   Sequence& s = store_.at(index);
   s.slot = free_slots_.back();
   free_slots_.pop_back();
   slots_[static_cast<size_t>(s.slot.value())].sequence = index;
   store_.Unlink(index);
   s.next_position = static_cast<int32_t>(BlocksOf(s).tokens());
-  if (s.state == RequestState::kQueued) {
-    s.cached = s.next_position;
-    s.times.admitted = now;
-    s.admission = ++admissions_;
-  }
+  if (s.state != RequestState::kQueued) return;
+  s.cached = s.next_position;
+  if (s.fetches == 0) s.times.admitted = now;
+}
+
+void Scheduler::Enter(SequenceIndex index) {
+  Sequence& s = store_.at(index);
+  if (s.admission == 0) s.admission = ++admissions_;
+  if (s.state == RequestState::kQueued && s.fetches_failed > 0) ++handoff_.fallbacks;
   Move(&s, RequestState::kPrefill);
   auto place = running_.end();
   if (config_.preemption == PreemptionRule::kLeastRecompute) {
@@ -148,8 +171,6 @@ void Scheduler::Admit(SequenceIndex index, TimeNs now, StepPlan* plan) {
   }
   running_.insert(place, index);
   s.tokens.reserve(static_cast<size_t>(TokensToReserve(s)) + 1);
-  // What is restored enters the table in this plan, also when the first row comes in a later one.
-  if (s.next_position > 0) AddJoin(index, plan);
 }
 
 void Scheduler::LimitByItl(Draft* draft) {
@@ -160,7 +181,7 @@ void Scheduler::LimitByItl(Draft* draft) {
 void Scheduler::PlanPrefills(Draft* draft) {
   for (SequenceIndex index : running_) {
     const Sequence& s = store_.at(index);
-    if (s.state != RequestState::kPrefill) continue;
+    if (s.state != RequestState::kPrefill || s.next_position == s.known()) continue;
     const int32_t tokens = ChunkFor(s, *draft);
     if (tokens == 0 || !PlanChunk(index, tokens, draft)) break;
   }
@@ -183,10 +204,16 @@ int32_t Scheduler::ChunkFor(const Sequence& s, const Draft& draft) const {
 
 bool Scheduler::PlanChunk(SequenceIndex index, int32_t num_tokens, Draft* draft) {
   const Sequence& s = store_.at(index);
+  std::vector<BlockAppend>& appends = draft->plan->appends;
+  const size_t appended = appends.size();
+  if (!s.joined) AppendTable(s, draft->plan);
   const Growth growth =
       pools_.Grow(&BlocksOf(s), s.next_position + num_tokens, s.slot, draft->plan);
   TANDEM_CHECK(growth != Growth::kShort);  // all known tokens are promised
-  if (growth == Growth::kWait) return false;
+  if (growth == Growth::kWait) {
+    appends.resize(appended);
+    return false;
+  }
   if (!s.joined) AddJoin(index, draft->plan);
   AddRow(index, num_tokens, draft);
   return true;
@@ -228,7 +255,7 @@ void Scheduler::AddRow(SequenceIndex index, int32_t num_tokens, Draft* draft) {
     row.from_row = s.sampled_row;
   }
   s.next_position += num_tokens;
-  row.sample = s.next_position == s.length();
+  row.sample = s.next_position == s.length() && !s.request.send;
   const bool prefill = s.state == RequestState::kPrefill;
   if (row.sample) {
     s.sampled_step = plan.step;

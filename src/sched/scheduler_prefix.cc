@@ -35,10 +35,12 @@ PrefixHit Scheduler::FindPrefix(const Request& request, std::span<const TokenId>
 
 bool Scheduler::WillBeComputed(const PrefixHit& hit) const {
   if (hit.pending_tokens <= hit.tokens) return false;
-  return std::any_of(running_.begin(), running_.end(), [&](SequenceIndex index) {
+  const auto computes = [&](SequenceIndex index) {
     const Sequence& s = store_.at(index);
     return s.serial == hit.pending_owner && s.computed < hit.pending_tokens;
-  });
+  };
+  return std::any_of(running_.begin(), running_.end(), computes) ||
+         std::any_of(awaiting_kv_.begin(), awaiting_kv_.end(), computes);
 }
 
 void Scheduler::AwaitPrefix(SequenceIndex index, const PrefixHit& hit) {
@@ -47,6 +49,8 @@ void Scheduler::AwaitPrefix(SequenceIndex index, const PrefixHit& hit) {
   Move(&s, RequestState::kAwaitingPrefix);
   s.awaited_owner = hit.pending_owner;
   s.awaited_tokens = hit.pending_tokens;
+  s.expected_cached = static_cast<int32_t>(hit.pending_tokens);
+  s.expected_held = s.expected_cached;
   awaiting_.push_back(index);
 }
 
@@ -66,6 +70,11 @@ void Scheduler::KeepCommitted(const Sequence& s, int64_t committed, StepId done)
   } else {
     pools_.ReleasePassed(&BlocksOf(s), committed, done);
   }
+}
+
+int64_t Scheduler::RecomputeTokens(const Sequence& s) const {
+  if (cache_ == nullptr || s.request.prompt_logprobs) return s.next_position;
+  return s.next_position - cache_->TokensHeldByOthers(BlocksOf(s));
 }
 
 void Scheduler::GiveUpBlocks(const Sequence& s) {

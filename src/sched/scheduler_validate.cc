@@ -56,7 +56,13 @@ Status ValidateLogitBias(const Request& request, int32_t vocab_size) {
 
 Status Scheduler::Validate(const Request& request) const {
   if (request.prompt.empty()) return InvalidArgumentError("the prompt is empty");
-  if (request.max_output_tokens && *request.max_output_tokens < 1) {
+  if (request.send && port_ == nullptr) {
+    return InvalidArgumentError("send {}: this node computes no prompts for others", *request.send);
+  }
+  if (request.send && config_.has_window_group()) {
+    return UnimplementedError("the state of a model with window groups cannot be sent");
+  }
+  if (!request.send && request.max_output_tokens && *request.max_output_tokens < 1) {
     return InvalidArgumentError("the most output tokens are {}, must be at least 1",
                                 *request.max_output_tokens);
   }
@@ -70,7 +76,7 @@ Status Scheduler::Validate(const Request& request) const {
     return InvalidArgumentError("log probabilities of the prompt need those of the answer");
   }
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t output = request.max_output_tokens.value_or(1);
+  const int64_t output = request.send ? 1 : request.max_output_tokens.value_or(1);
   if (prompt + output > max_context_tokens_) {
     return OutOfRangeError(
         "the request needs {} tokens (prompt {}, output {}{}), at most {} fit (the model's context "

@@ -123,8 +123,7 @@ Status SequenceStore::CheckIntegrity() const {
       continue;
     }
     ++live;
-    const bool queued_state = IsWaiting(s.state) && s.state != RequestState::kAwaitingPrefix;
-    if (IsEnd(s.state) || queued_state != in_queue) {
+    if (IsEnd(s.state) || IsQueued(s.state) != in_queue) {
       return InternalError("entry {} is {} and {} the queue", i, NameOf(s.state),
                            in_queue ? "on" : "off");
     }

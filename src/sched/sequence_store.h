@@ -3,8 +3,8 @@
 // Not here: decisions (scheduler.h).
 // Threads: the engine's thread.
 // Invariants (CheckIntegrity): every slab entry is free, waiting (on the queue exactly once, unless
-//   it awaits a prefix) or running; serials of live entries are unique and never reused, so a
-//   reference {index, serial} to an ended sequence finds nothing.
+//   it awaits a prefix or its state), running or sending; serials of live entries are unique and
+//   never reused, so a reference {index, serial} to an ended sequence finds nothing.
 // Cost: O(1), but a place in the queue takes a walk past those that wait for a later one;
 //   allocation only in Add. The id look-up is never iterated, so its order decides nothing.
 #pragma once
@@ -48,6 +48,9 @@ struct Sequence {
   StepId last_step;  // last submitted step with a row of this sequence
   int32_t recomputed = 0;
   int32_t cached = 0;  // positions that the first admission found in the prefix cache
+  // While it has never been admitted: positions that it is expected to find then.
+  int32_t expected_cached = 0;
+  int32_t expected_held = 0;  // of these, in blocks that others hold
   int32_t preemptions = 0;
 
   // Waiting order: preempted sequences in the order of their first admission, then the others by
@@ -60,7 +63,16 @@ struct Sequence {
   uint64_t awaited_owner = 0;
   int64_t awaited_tokens = 0;
 
-  SlotId slot = kNoSlot;  // while running
+  // Hand-off. In state kAwaitingKv: the attempt that it waits for, and whether its state is here.
+  FetchId fetch;
+  bool fetch_arrived = false;
+  int32_t fetches = 0;         // ordered
+  int32_t fetches_failed = 0;  // of these
+  // With request.send: positions [0, announced) have been handed over; all of it has arrived.
+  int32_t announced = 0;
+  bool delivered = false;
+
+  SlotId slot = kNoSlot;  // while it holds one (HoldsSlot)
   bool joined = false;    // the executor knows the slot (or will, with the step in planning)
   RequestTimes times;
 

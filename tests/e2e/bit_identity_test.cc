@@ -89,6 +89,18 @@ TEST(BitIdentity, TinyQuantisedQwen3Fast) {
   ExpectSameBits({GoldenPath("tiny_h.gguf"), 320, 60, 40}, Numerics::kFast);
 }
 
+class KvTypes : public testing::TestWithParam<DType> {};
+
+TEST_P(KvTypes, TinyModelExact) {
+  ExpectSameBits({GoldenPath("tiny_b.gguf"), 320, 60, 40}, {Arithmetic::kExact, GetParam()});
+}
+TEST_P(KvTypes, TinyQuantisedModelFast) {  // heads of two runs
+  ExpectSameBits({GoldenPath("tiny_h.gguf"), 320, 60, 40}, {Arithmetic::kFast, GetParam()});
+}
+
+INSTANTIATE_TEST_SUITE_P(BitIdentity, KvTypes, testing::ValuesIn(kKvTypes),
+                         [](const auto& type) { return std::string(NameOfKvType(type.param)); });
+
 class SmolLm2 : public testing::Test {
  protected:
   void SetUp() override {
@@ -101,6 +113,9 @@ TEST_F(SmolLm2, FastIsTheSameBits) {
 }
 TEST_F(SmolLm2, ExactIsTheSameBits) {
   ExpectSameBits({SmolLm2Path(), 49152, 24, 10}, Numerics::kExact);
+}
+TEST_F(SmolLm2, FastWithQ8KvIsTheSameBits) {
+  ExpectSameBits({SmolLm2Path(), 49152, 40, 16}, {Arithmetic::kFast, DType::kQ8_0});
 }
 
 }  // namespace

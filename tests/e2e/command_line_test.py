@@ -50,6 +50,8 @@ class Usage(unittest.TestCase):
         for command, flag, value, allowed in (
                 ("run", "--numerics", "bf16", "one of fast, exact"),
                 ("run", "--numerics", "exat", "did you mean exact?"),
+                ("run", "--kv-type", "q4_0", "one of f32, f16, bf16, q8_0"),
+                ("serve", "--kv-type", "q80", "did you mean q8_0?"),
                 ("run", "--threads", "0", "a whole number from 1 to 1024"),
                 ("run", "--ctx-size", "4k", "a whole number of at least 1"),
                 ("serve", "--port", "99999", "a whole number from 0 to 65535"),
@@ -303,6 +305,19 @@ class Run(unittest.TestCase):
             self.assertEqual(self.run_tiny("Hello", *arguments).stdout, first.stdout, arguments)
         self.assertEqual(self.run_tiny(stdin=b"Hello").stdout, first.stdout)
 
+    def test_kv_types_answer_and_name_themselves(self):
+        default = self.run_tiny("Hello").stdout
+        self.assertEqual(self.run_tiny("Hello", "--kv-type", "f16").stdout, default)
+        for kv_type in ("f32", "bf16", "q8_0"):
+            with self.subTest(kv_type), tempfile.TemporaryDirectory() as folder:
+                log = os.path.join(folder, "run.log")
+                result = self.run_tiny("Hello", "--kv-type", kv_type, "--record", log)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(self.run_tiny("Hello", "--kv-type", kv_type, "--chunk-tokens", "1",
+                                               "--threads", "2").stdout, result.stdout)
+                shown = tandem("simulate", "--replay", log, "--print")
+                self.assertIn(b"numerics fast-kv-" + kv_type.encode(), shown.stdout)
+
     def test_tensor_parallel_ranks_answer(self):
         result = self.run_tiny("Hello", "--tensor-parallel", "2", "--numerics", "exact")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -444,7 +459,15 @@ class ModelFiles(unittest.TestCase):
         self.assertGreater(fast["mean_kl"], 0)
         self.assertLess(fast["mean_kl"], 0.01)
         said = self.ok("eval", "kl", "-m", TINY)
-        self.assertIn(b"fast against exact", said)
+        self.assertIn(b"fast-kv-f16 against exact-kv-f32", said)
+        previous = 0
+        for kv_type in ("f16", "bf16", "q8_0"):  # each coarser than the one before
+            stored = json.loads(self.ok("eval", "kl", "-m", TINY, "--text", text, "--json",
+                                        "--numerics", "exact", "--kv-type", kv_type))
+            self.assertEqual(stored["numerics"], "exact-kv-" + kv_type)
+            self.assertGreater(stored["mean_kl"], previous)
+            previous = stored["mean_kl"]
+        self.assertLess(previous, 0.01)
         missing = tandem("eval", "kl", "-m", TINY, "--text", self.path("no.txt"))
         self.assertEqual(missing.returncode, 1)
         self.assertIn(b"no.txt", missing.stderr)

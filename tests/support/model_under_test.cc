@@ -168,7 +168,7 @@ std::vector<std::vector<TokenId>> ModelUnderTest::Generate(
   return tokens;
 }
 
-std::vector<TestAnswer> ModelUnderTest::Answer(const std::vector<TestRequest>& requests) {
+EngineConfig ModelUnderTest::NewEngineConfig() const {
   EngineConfig config;
   const auto groups =
       Must(MakeStateGroups(spec_, config_.numerics, config_.block_tokens, {0, config_.world}));
@@ -181,9 +181,14 @@ std::vector<TestAnswer> ModelUnderTest::Answer(const std::vector<TestRequest>& r
   config.token_budget = std::max(config_.chunk_tokens, kNumSlots);
   config.chunk_tokens = config_.chunk_tokens;
   config.reserve_tokens = 0;
+  return config;
+}
+
+std::vector<TestAnswer> ModelUnderTest::Answer(const std::vector<TestRequest>& requests) {
   CollectAnswers sink(requests.size());
   const std::unique_ptr<DeviceExecutor> executor = NewExecutor();
-  const std::unique_ptr<Engine> engine = Must(Engine::Create(config, executor.get(), &sink));
+  const std::unique_ptr<Engine> engine =
+      Must(Engine::Create(NewEngineConfig(), executor.get(), &sink));
   TimeNs now = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Status status = engine->Handle({++now, ArrivalEvent{MakeRequest(i + 1, requests[i])}});

@@ -75,9 +75,12 @@ class ModelUnderTest {
   // Tokens that the last Answer or Generate had to run again after preemptions.
   int64_t recomputed_tokens() const { return recomputed_tokens_; }
 
- private:
+  // For tests that drive engines themselves: an empty executor, and the configuration that Answer
+  // gives an engine on one.
   std::unique_ptr<DeviceExecutor> NewExecutor();
+  EngineConfig NewEngineConfig() const;
 
+ private:
   const TestConfig config_;
   ModelSpec spec_;
   std::vector<std::unique_ptr<ModelWeights>> weights_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/testing/fake_handoff.h"
 #include "engine/testing/verifying_executor.h"
 
 namespace tandem::testing {
@@ -36,13 +37,15 @@ class EngineDriver final : public EngineOutputSink {
   // Requires a configuration that Engine::Create accepts.
   explicit EngineDriver(const EngineConfig& config)
       : config_(config),
-        executor_(config.groups, {config.max_running, config.pipeline_depth + 1},
+        executor_(config.groups, {config.num_slots(), config.pipeline_depth + 1},
                   config.vocab_size),
-        engine_(Engine::Create(config, &executor_, this).value()) {}
+        port_(&executor_),
+        engine_(Engine::Create(config, &executor_, this, &port_).value()) {}
 
   Status Arrive(Request request) {
     request.arrival = now_;
     const RequestId id = request.id;
+    if (request.send) port_.ExpectSend(*request.send, request.prompt);
     const Status status = engine_->Handle({now_, ArrivalEvent{request}});
     if (status.ok()) {
       records_[id].request = std::move(request);
@@ -53,6 +56,10 @@ class EngineDriver final : public EngineOutputSink {
   }
   void Cancel(RequestId id) {
     Note(engine_->Handle({now_, CancelEvent{id}}));
+    CheckAll();
+  }
+  void Handoff(const HandoffEvent& event) {
+    Note(engine_->Handle({now_, event}));
     CheckAll();
   }
   void Advance() {
@@ -77,7 +84,9 @@ class EngineDriver final : public EngineOutputSink {
       Advance();
     }
     if (engine_->HasWork() || engine_->steps_in_flight() > 0) Note(InternalError("work is left"));
-    if (engine_->stats(now_).blocks_in_use != 0) Note(InternalError("blocks are left"));
+    if (engine_->open_handoffs() == 0 && engine_->stats(now_).blocks_in_use != 0) {
+      Note(InternalError("blocks are left"));
+    }
   }
 
   void OnOutput(const RequestOutput& output) override {
@@ -98,6 +107,10 @@ class EngineDriver final : public EngineOutputSink {
 
   // A finished request has the answer it would have alone; an unfinished one has a beginning of it.
   void CheckAnswer(const Record& record) {
+    if (record.request.send) {
+      if (!record.answer.empty()) Note(InternalError("{} samples", record.request.id));
+      return;
+    }
     const std::vector<TokenId> alone =
         ExpectedAnswer(record.request, engine_->max_context_tokens(), config_.vocab_size);
     const bool complete =
@@ -125,6 +138,7 @@ class EngineDriver final : public EngineOutputSink {
 
   Engine& engine() { return *engine_; }
   VerifyingExecutor& executor() { return executor_; }
+  FakeHandoffPort& port() { return port_; }
   const std::map<RequestId, Record>& records() const { return records_; }
   std::vector<RequestOutput>& outputs() { return outputs_; }
   TimeNs now() const { return now_; }
@@ -140,6 +154,7 @@ class EngineDriver final : public EngineOutputSink {
   void CheckAll() {
     Note(engine_->CheckIntegrity());
     if (!executor_.violation().empty()) Note(InternalError("{}", executor_.violation()));
+    if (!port_.violation().empty()) Note(InternalError("{}", port_.violation()));
     // Before those that ended in this call are forgotten: a victim may have given way to one of
     // them.
     for (RequestId id : live_) NoteAdmission(id);
@@ -154,7 +169,7 @@ class EngineDriver final : public EngineOutputSink {
 
   // Is promised all that it can ever need.
   bool FullyReserved(const Record& record) const {
-    return config_.reservation == Reservation::kFull ||
+    return config_.reservation == Reservation::kFull || record.request.send.has_value() ||
            (config_.reservation == Reservation::kReserveTokens &&
             record.request.max_output_tokens.has_value());
   }
@@ -184,6 +199,7 @@ class EngineDriver final : public EngineOutputSink {
 
   const EngineConfig config_;
   VerifyingExecutor executor_;
+  FakeHandoffPort port_;
   std::unique_ptr<Engine> engine_;
   std::map<RequestId, Record> records_;
   std::set<RequestId> live_;  // accepted, without a last output

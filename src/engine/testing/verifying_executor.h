@@ -20,6 +20,7 @@
 
 #include "core/step_executor.h"
 #include "engine/testing/fake_model.h"
+#include "engine/testing/fake_state.h"
 #include "kv/state_pools.h"
 
 namespace tandem::testing {
@@ -27,13 +28,11 @@ namespace tandem::testing {
 class VerifyingExecutor final : public StepExecutor {
  public:
   VerifyingExecutor(std::span<const StateGroupBlocks> groups, ExecutorLimits limits, int32_t vocab)
-      : limits_(limits), vocab_(vocab), slots_(static_cast<size_t>(limits.num_slots)) {
-    for (const StateGroupBlocks& g : groups) {
-      groups_.push_back(g.group);
-      state_.emplace_back(static_cast<size_t>(g.num_blocks) *
-                          static_cast<size_t>(g.group.tokens_per_block));
-    }
-    for (Slot& slot : slots_) slot.tables.resize(groups_.size());
+      : limits_(limits),
+        vocab_(vocab),
+        state_(groups),
+        slots_(static_cast<size_t>(limits.num_slots)) {
+    for (Slot& slot : slots_) slot.tables.resize(state_.num_groups());
   }
 
   ExecutorLimits limits() const override { return limits_; }
@@ -86,6 +85,9 @@ class VerifyingExecutor final : public StepExecutor {
   void SetOnPlan(std::function<void(const StepPlan&)> on_plan) { on_plan_ = std::move(on_plan); }
   void RefuseNext() { refuse_next_ = true; }
   void FailNext() { fail_next_ = true; }
+
+  // What a peer writes into, and reads from.
+  FakeState& state() { return state_; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
   int64_t tokens_run() const { return tokens_run_; }
@@ -153,7 +155,7 @@ class VerifyingExecutor final : public StepExecutor {
       slot = Slot();
       slot.joined = true;
       slot.sampling = join.sampling;
-      slot.tables.resize(groups_.size());
+      slot.tables.resize(state_.num_groups());
       for (int32_t i = 0; i < join.num_restored; ++i) {
         Extend(&slot, plan.tokens.at(static_cast<size_t>(join.restored_begin + i)));
       }
@@ -162,12 +164,12 @@ class VerifyingExecutor final : public StepExecutor {
     for (const BlockAppend& append : plan.appends) {
       Slot& slot = SlotAt(append.slot);
       const auto group = static_cast<size_t>(append.group.value());
-      const int64_t offset = int64_t{append.block.value()} * groups_.at(group).tokens_per_block;
       Check(slot.joined, "an empty slot gets a block");
-      Check(offset >= 0 && offset < static_cast<int64_t>(state_[group].size()), "no such block");
+      Check(state_.Exists(group, append.block), "no such block");
       auto& table = slot.tables[group];
       const auto entry = append.entry < 0 ? table.size() : static_cast<size_t>(append.entry);
-      const bool restored = groups_[group].BlocksFor(slot.restored) > static_cast<int64_t>(entry);
+      const bool restored =
+          state_.group(group).BlocksFor(slot.restored) > static_cast<int64_t>(entry);
       Check(
           restored ? !Written(group, append.block.value()) : !Touched(group, append.block.value()),
           "a block is handed out while a step touches it");
@@ -179,13 +181,11 @@ class VerifyingExecutor final : public StepExecutor {
   void CopyBlocks(const StepPlan& plan, Step* step) {
     for (const BlockCopy& copy : plan.copies) {
       const auto group = static_cast<size_t>(copy.group.value());
-      const int64_t size = groups_.at(group).tokens_per_block;
-      const int64_t from = copy.from.value() * size;
-      const int64_t to = copy.to.value() * size;
-      const auto last = static_cast<int64_t>(state_[group].size()) - size;
-      if (from < 0 || from > last || to < 0 || to > last) return Check(false, "no such block");
+      if (!state_.Exists(group, copy.from) || !state_.Exists(group, copy.to)) {
+        return Check(false, "no such block");
+      }
       Check(!Touched(group, copy.to.value()), "a copy's target is touched by a step");
-      std::copy_n(state_[group].begin() + from, size, state_[group].begin() + to);
+      state_.Copy(group, copy.from, copy.to);
       step->touched.emplace_back(group, copy.from.value());
       step->touched.emplace_back(group, copy.to.value());
       step->written.emplace_back(group, copy.to.value());
@@ -218,7 +218,7 @@ class VerifyingExecutor final : public StepExecutor {
       Extend(&slot, token);
     }
     slot.announced.reset();
-    for (size_t g = 0; g < groups_.size(); ++g) AccessState(g, row, slot, step);
+    for (size_t g = 0; g < state_.num_groups(); ++g) AccessState(g, row, slot, step);
     StepResult::Row result{row.slot, row.sample, TokenId()};
     if (row.sample) {
       result.token = slot.output = FakeToken(slot.hashes.back(), slot.sampling, vocab_);
@@ -253,7 +253,7 @@ class VerifyingExecutor final : public StepExecutor {
 
   // Writes the row's entries of one group and checks all that its positions read.
   void AccessState(size_t g, const PlanRow& row, const Slot& slot, Step* step) {
-    const StateGroup& group = groups_[g];
+    const StateGroup& group = state_.group(g);
     const int32_t end = row.position + row.num_tokens;
     const bool window = group.kind == StateKind::kWindow;
     const int32_t begin = window ? std::max(0, row.position - group.window_tokens + 1) : 0;
@@ -264,9 +264,7 @@ class VerifyingExecutor final : public StepExecutor {
     Check(group.BlocksFor(end) == static_cast<int64_t>(table.size()), "a block too many");
     for (int32_t p = begin; p < end; ++p) {
       const int32_t block = table[static_cast<size_t>(p / group.tokens_per_block)].value();
-      uint64_t& entry =
-          state_[g]
-                [static_cast<size_t>(block * group.tokens_per_block + p % group.tokens_per_block)];
+      uint64_t& entry = state_.At(g, BlockId(block), p % group.tokens_per_block);
       if (p >= row.position) {
         entry = slot.hashes[static_cast<size_t>(p)];
         if (step->written.empty() || step->written.back() != std::pair(g, block)) {
@@ -284,8 +282,7 @@ class VerifyingExecutor final : public StepExecutor {
 
   const ExecutorLimits limits_;
   const int32_t vocab_;
-  std::vector<StateGroup> groups_;
-  std::vector<std::vector<uint64_t>> state_;  // [group][block * tokens_per_block + offset]
+  FakeState state_;
   std::vector<Slot> slots_;
   std::deque<Step> steps_;  // submitted, not polled; the first num_finished_ have finished
   int32_t num_finished_ = 0;

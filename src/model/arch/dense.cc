@@ -140,6 +140,8 @@ void DenseTransformer::Forward(Stream& stream, Communicator& comm, const Workspa
       TANDEM_CHECK_LE(slab.num_tokens, limits.max_slab_tokens);
       float* hidden = ws.hidden + int64_t{slab.first_token} * spec_.hidden_dim;
       AttentionBlock(stream, comm, ws, layer, slab, hidden);
+      const bool last = &slab == &args.slabs.back();
+      if (last && args.progress != nullptr) args.progress->AfterState(stream, layer);
       FeedForwardBlock(stream, comm, ws, layer, slab.num_tokens, hidden);
     }
     if (args.tap != nullptr) args.tap->AfterLayer(stream, layer, ws.hidden, args.num_tokens);

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "engine/testing/fake_handoff.h"
 #include "engine/testing/verifying_executor.h"
 #include "plan/event_recorder.h"
 
@@ -35,10 +36,11 @@ class LiveRun final : public EngineOutputSink {
                    bool true_tokens = false)
       : config_(config),
         renaming_(config.vocab_size, {3, 4}),
-        inner_(config.groups, {config.max_running, config.pipeline_depth + 1}, config.vocab_size),
+        inner_(config.groups, {config.num_slots(), config.pipeline_depth + 1}, config.vocab_size),
+        port_(&inner_),
         recorder_(true_tokens ? &as_they_are_ : &renaming_, ring_bytes),
         executor_(&inner_, &recorder_),
-        engine_(Engine::Create(config, &executor_, this).value()) {
+        engine_(Engine::Create(config, &executor_, this, &port_).value()) {
     LogHeader header{.version = "test",
                      .model = "fake",
                      .model_identity = {1, 2},
@@ -52,6 +54,7 @@ class LiveRun final : public EngineOutputSink {
 
   bool Arrive(Request request) {
     request.arrival = now_;
+    if (request.send) port_.ExpectSend(*request.send, request.prompt);
     return Handle({now_, ArrivalEvent{std::move(request)}}).ok();
   }
   void Cancel(RequestId id) { (void)Handle({now_, CancelEvent{id}}); }
@@ -100,9 +103,10 @@ class LiveRun final : public EngineOutputSink {
       if (random.Below(16) == 0) Flush();
     }
     Advance();
-    while (FinishStep(Tick(&random))) Advance();
+    while (FinishStep(Tick(&random)) || SettleHandoffs()) Advance();
     EXPECT_FALSE(engine_->HasWork());
     EXPECT_EQ(inner_.violation(), "");
+    EXPECT_EQ(port_.violation(), "");
   }
 
   // Prompt (1 to 40 tokens of few kinds, or an earlier conversation and more), limit, stops.
@@ -130,7 +134,9 @@ class LiveRun final : public EngineOutputSink {
     if (below(8) == 0) request.prompt_logprobs = true;  // refused without the other
     if (below(4) == 0) request.cache_salt = below(2) == 0 ? "a" : "b";
     if (below(6) == 0) request.deadline = 1 + below(4000);
+    request.sample_index = static_cast<uint32_t>(below(3));
     if (below(8) == 0) request.ttft_target = 1 + below(1000);
+    if (config_.fetch.max_fetches > 0 && below(4) == 0) request.send = SendId(last_id_);
     return request;
   }
 
@@ -166,14 +172,45 @@ class LiveRun final : public EngineOutputSink {
         if (random->Below(8) == 0) inner_.FailNext();
         if (random->Below(8) == 0) inner_.RefuseNext();
         break;
+      case 6:
+        if (config_.fetch.max_fetches == 0) break;
+        (void)Handle({now_, FakeHandoffPort::Peers(random->Below(4) > 0 ? 1 : 0)});
+        if (random->Below(2) == 0) SettleHandoffs();
+        if (random->Below(4) == 0 && !port_.fetches().empty()) {
+          const auto& [id, fetch] = *port_.fetches().begin();
+          if (!fetch.settled) (void)Handle({now_, port_.Fail(id)});
+        }
+        break;
       default: FinishStep(Tick(random)); Advance();
     }
+  }
+
+  // Whatever another node has to do is done. False when there was nothing.
+  bool SettleHandoffs() {
+    bool any = false;
+    while (!port_.fetches().empty()) {
+      const auto [id, fetch] = *port_.fetches().begin();
+      if (!fetch.settled) (void)Handle({now_, port_.Arrive(id)});
+      (void)Handle({now_, port_.Drain(id)});
+      any = true;
+    }
+    std::vector<SendId> sends;
+    for (const auto& [id, send] : port_.sends()) {
+      if (send.failed || port_.AllHandedOver(id)) sends.push_back(id);
+    }
+    for (const SendId id : sends) {
+      const bool delivered = !port_.sends().at(id).failed;
+      (void)Handle({now_, port_.DrainSend(id, delivered)});
+      any = true;
+    }
+    return any;
   }
 
   const EngineConfig config_;
   const TokenCoder as_they_are_;
   const TokenRenaming renaming_;
   VerifyingExecutor inner_;
+  FakeHandoffPort port_;
   EventRecorder recorder_;
   RecordingExecutor executor_;
   std::unique_ptr<Engine> engine_;
