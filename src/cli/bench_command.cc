@@ -1,8 +1,9 @@
-// The command `bench`: limits, decode, prefill.
+// The command `bench`: limits, fabric, decode, prefill.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "cli/bench_fabric.h"
 #include "cli/bench_limits.h"
 #include "cli/bench_model.h"
 #include "cli/commands.h"
@@ -17,7 +18,8 @@ constexpr int64_t kQuantisedBitsMax = 12;
 
 ComputeKind ComputeOf(const ModelCost& cost, Numerics numerics) {
   const bool quantised = 8 * cost.layer_weight_bytes < kQuantisedBitsMax * cost.macs_per_token;
-  return quantised && numerics == Numerics::kFast ? ComputeKind::kInt8 : ComputeKind::kFp32;
+  return quantised && numerics.arithmetic == Arithmetic::kFast ? ComputeKind::kInt8
+                                                               : ComputeKind::kFp32;
 }
 
 // A team of its own, as large as the model's, that measures while the model rests.
@@ -65,6 +67,11 @@ Result<std::string> BenchMachine(const Options& options) {
   return options.bench.json ? LimitsJson(report) : LimitsText(report);
 }
 
+Result<std::string> BenchFabric(const Options& options) {
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<FabricRow> rows, MeasureFabric());
+  return options.bench.json ? FabricJson(rows) : FabricText(rows);
+}
+
 Result<std::string> BenchModel(const Options& options) {
   ModelOptions model = options.model;
   model.max_seqs = std::max(model.max_seqs, options.bench.batch);
@@ -94,8 +101,10 @@ Result<std::string> BenchModel(const Options& options) {
 }  // namespace
 
 int RunBench(const Options& options) {
-  const Result<std::string> text =
-      options.bench.what == "limits" ? BenchMachine(options) : BenchModel(options);
+  const std::string& what = options.bench.what;
+  const Result<std::string> text = what == "limits"   ? BenchMachine(options)
+                                   : what == "fabric" ? BenchFabric(options)
+                                                      : BenchModel(options);
   if (!text.ok()) return Fail(text.status());
   std::fwrite(text->data(), 1, text->size(), stdout);
   return 0;

@@ -8,9 +8,9 @@ namespace tandem {
 
 Result<std::unique_ptr<EngineHost>> EngineHost::Create(const EngineConfig& config,
                                                        StepExecutor* executor, const Clock* clock,
-                                                       EventRecorder* recorder) {
+                                                       EventRecorder* recorder, HandoffPort* port) {
   std::unique_ptr<EngineHost> host(new EngineHost(config, executor, clock, recorder));
-  TANDEM_ASSIGN_OR_RETURN(host->engine_, Engine::Create(config, executor, host.get()));
+  TANDEM_ASSIGN_OR_RETURN(host->engine_, Engine::Create(config, executor, host.get(), port));
   executor->SetOnFinished([h = host.get()] { h->Wake(); });
   host->PublishStats();
   host->thread_ = std::thread([h = host.get()] { h->Loop(); });
@@ -39,11 +39,12 @@ Result<RequestId> EngineHost::Submit(Request request, std::unique_ptr<RequestSin
   const RequestId id = request.id;
   MutexLock lock(mutex_);
   if (admission_stopped_ || ending_) return UnavailableError("the server is shutting down");
-  if (stats_.requests_waiting + static_cast<int32_t>(inbox_.size()) >= max_queue_) {
+  if (arrivals_ >= max_queue_) {
     refused_.fetch_add(1);
-    return ResourceExhaustedError("the queue is full: {} requests wait; try again later",
-                                  max_queue_);
+    return ResourceExhaustedError("{} requests have just come, no more are accepted now",
+                                  arrivals_);
   }
+  ++arrivals_;
   Input& input = inbox_.emplace_back();
   input.event.at = now;
   input.event.body.emplace<ArrivalEvent>().request = std::move(request);
@@ -64,12 +65,20 @@ void EngineHost::Cancel(RequestId id) {
   wake_.NotifyOne();
 }
 
+void EngineHost::Deliver(HandoffEvent event) {
+  MutexLock lock(mutex_);
+  EngineEvent& input = inbox_.emplace_back().event;
+  input.at = clock_->Now();
+  input.body.emplace<HandoffEvent>(std::move(event));
+  wake_.NotifyOne();
+}
+
 int32_t EngineHost::max_context_tokens() const { return engine_->max_context_tokens(); }
 
 EngineStats EngineHost::stats() const {
   MutexLock lock(mutex_);
   EngineStats stats = stats_;
-  stats.requests_waiting += static_cast<int32_t>(inbox_.size());
+  stats.requests_waiting += arrivals_;
   stats.requests_refused += refused_.load();
   stats.now = clock_->Now();
   return stats;
@@ -103,6 +112,7 @@ bool EngineHost::TakeInputs(std::vector<Input>* inputs) {
   MutexLock lock(mutex_);
   while (inbox_.empty() && !step_finished_ && !ending_) wake_.Wait(mutex_);
   inputs->swap(inbox_);
+  arrivals_ = 0;
   if (!ending_) {
     step_finished_ = false;
     return true;

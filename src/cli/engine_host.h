@@ -5,7 +5,8 @@
 //   own thread.
 // Invariants: every input reaches the engine as a timestamped event in the order in which it came.
 //   Every accepted request's sink gets exactly one last output, at the latest when the host is
-//   destroyed.
+//   destroyed. Whether the queue is full is the scheduler's decision, which its sink hears of (and
+//   a record shows); the host itself refuses only what comes faster than its thread takes it.
 #pragma once
 
 #include <atomic>
@@ -25,18 +26,23 @@ namespace tandem {
 
 class EngineHost final : public EngineClient, private EngineOutputSink {
  public:
-  // `executor`, `clock` and `recorder`, which takes down every input if it is there, outlive the
-  // host.
+  // `executor`, `clock`, `recorder`, which takes down every input if it is there, and `port`, which
+  // moves state between nodes if it is there, outlive the host.
   static Result<std::unique_ptr<EngineHost>> Create(const EngineConfig& config,
                                                     StepExecutor* executor, const Clock* clock,
-                                                    EventRecorder* recorder = nullptr);
-  // Cancels what still runs and waits until the executor is idle.
+                                                    EventRecorder* recorder = nullptr,
+                                                    HandoffPort* port = nullptr);
+  // Cancels what still runs and waits until the executor is idle. Requires that nobody outside
+  // touches the blocks any more.
   ~EngineHost() override;
 
   Result<RequestId> Submit(Request request, std::unique_ptr<RequestSink> sink) override;
   void Cancel(RequestId id) override;
   int32_t max_context_tokens() const override;
   EngineStats stats() const override;
+
+  // What has come of the port's orders. From any thread; events of one thread keep their order.
+  void Deliver(HandoffEvent event);
 
   // Refuses new requests from now on (UNAVAILABLE); those accepted run to their end.
   void StopAdmission();
@@ -77,6 +83,7 @@ class EngineHost final : public EngineClient, private EngineOutputSink {
   mutable Mutex mutex_;
   CondVar wake_;
   std::vector<Input> inbox_ TANDEM_GUARDED_BY(mutex_);
+  int32_t arrivals_ TANDEM_GUARDED_BY(mutex_) = 0;  // of these
   bool step_finished_ TANDEM_GUARDED_BY(mutex_) = false;
   bool admission_stopped_ TANDEM_GUARDED_BY(mutex_) = false;
   bool ending_ TANDEM_GUARDED_BY(mutex_) = false;

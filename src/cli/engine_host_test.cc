@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
+#include <span>
 
 #include "base/bounded_queue.h"
+#include "plan/replay.h"
 
 namespace tandem {
 namespace {
@@ -61,6 +64,7 @@ struct Outcome {
   std::atomic<int> tokens{0};
   std::atomic<int> ends{0};
   std::atomic<int> finish{-1};
+  std::atomic<StatusCode> status{StatusCode::kOk};
 
   void WaitForTokens(int n) const {
     while (tokens.load() < n) std::this_thread::yield();
@@ -77,6 +81,7 @@ class RecordingSink final : public RequestSink {
     outcome_->tokens += static_cast<int>(output.tokens.size());
     if (!output.finish.has_value()) return;
     outcome_->finish = static_cast<int>(*output.finish);
+    outcome_->status = output.status.code();
     ++outcome_->ends;
   }
 
@@ -84,9 +89,24 @@ class RecordingSink final : public RequestSink {
   Outcome* const outcome_;
 };
 
+// Holds the host's thread up in its first output until it is told to go on.
+class BlockingSink final : public RequestSink {
+ public:
+  explicit BlockingSink(std::atomic<bool>* go_on, std::atomic<bool>* blocks)
+      : go_on_(go_on), blocks_(blocks) {}
+  void OnOutput(const RequestOutput&) override {
+    *blocks_ = true;
+    while (!go_on_->load()) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool>* const go_on_;
+  std::atomic<bool>* const blocks_;
+};
+
 class EngineHostTest : public testing::Test {
  protected:
-  std::unique_ptr<EngineHost> NewHost(int32_t max_queue = 100) {
+  static EngineConfig NewConfig(int32_t max_queue) {
     StateGroup group;
     group.layers = {0};
     group.num_heads = 1;
@@ -98,7 +118,10 @@ class EngineHostTest : public testing::Test {
     config.vocab_size = 100;
     config.max_running = kSlots;
     config.max_queue = max_queue;
-    return std::move(EngineHost::Create(config, &executor_, &clock_)).value();
+    return config;
+  }
+  std::unique_ptr<EngineHost> NewHost(int32_t max_queue = 100) {
+    return std::move(EngineHost::Create(NewConfig(max_queue), &executor_, &clock_)).value();
   }
   static Request NewRequest(int32_t output_tokens) {
     Request request;
@@ -168,23 +191,92 @@ TEST_F(EngineHostTest, DestructionEndsWhatRunsAndWhatWaits) {
 TEST_F(EngineHostTest, RefusesBeyondTheQueueAndAfterStopAdmission) {
   const auto host = NewHost(/*max_queue=*/2);
   std::deque<Outcome> outcomes(50);
-  int accepted = 0;
+  int refused = 0;  // by the host: its thread had not taken the last ones yet
   for (Outcome& outcome : outcomes) {
     const auto id = host->Submit(NewRequest(900), std::make_unique<RecordingSink>(&outcome));
-    if (id.ok()) {
-      ++accepted;
-    } else {
-      EXPECT_EQ(id.status().code(), StatusCode::kResourceExhausted);
+    if (id.ok()) continue;
+    ++refused;
+    EXPECT_EQ(id.status().code(), StatusCode::kResourceExhausted);
+  }
+  while (host->stats().requests_running + host->stats().requests_waiting +
+             host->stats().requests_refused !=
+         50) {
+    std::this_thread::yield();
+  }
+  for (const Outcome& outcome : outcomes) {
+    refused += outcome.ends > 0;
+    if (outcome.ends > 0) {
+      EXPECT_EQ(outcome.status, StatusCode::kResourceExhausted);
     }
   }
-  EXPECT_LE(accepted, kSlots + 2);
-  EXPECT_GE(accepted, 2);
-  EXPECT_EQ(host->stats().requests_refused, 50 - accepted);
+  EXPECT_GE(refused, 50 - kSlots - 2);
+  EXPECT_LE(refused, 48);
+  EXPECT_EQ(host->stats().requests_refused, refused);
   host->StopAdmission();
   Outcome late;
   const auto id = host->Submit(NewRequest(1), std::make_unique<RecordingSink>(&late));
   EXPECT_EQ(id.status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(late.ends.load(), 0);
+}
+
+TEST_F(EngineHostTest, CancelsThatAreToBeHandledTakeNoPlaceInTheQueue) {
+  const auto host = NewHost(/*max_queue=*/2);
+  std::atomic<bool> go_on = false, blocks = false;
+  ASSERT_TRUE(host->Submit(NewRequest(1), std::make_unique<BlockingSink>(&go_on, &blocks)).ok());
+  while (!blocks) std::this_thread::yield();
+  for (uint64_t id = 100; id < 110; ++id) host->Cancel(RequestId(id));
+  EXPECT_EQ(host->stats().requests_waiting, 0);
+  std::deque<Outcome> outcomes(3);
+  for (Outcome& outcome : outcomes) {
+    const bool fits = &outcome != &outcomes[2];
+    EXPECT_EQ(host->Submit(NewRequest(1), std::make_unique<RecordingSink>(&outcome)).ok(), fits);
+  }
+  EXPECT_EQ(host->stats().requests_waiting, 2);
+  go_on = true;
+  outcomes[0].WaitForEnd();
+  outcomes[1].WaitForEnd();
+}
+
+TEST_F(EngineHostTest, AFullQueueIsADecisionThatTheRecordShows) {
+  const TokenCoder as_they_are;
+  EventRecorder recorder(&as_they_are, size_t{1} << 22);
+  RecordingExecutor recording(&executor_, &recorder);
+  const EngineConfig config = NewConfig(/*max_queue=*/2);
+  std::deque<Outcome> outcomes(kSlots + 2 + 3);
+  {
+    auto host = EngineHost::Create(config, &recording, &clock_, &recorder).value();
+    for (Outcome& outcome : outcomes) {
+      const bool refused = &outcome >= &outcomes[kSlots + 2];
+      ASSERT_TRUE(host->Submit(NewRequest(900), std::make_unique<RecordingSink>(&outcome)).ok());
+      if (refused) {
+        outcome.WaitForEnd();
+        EXPECT_EQ(outcome.status, StatusCode::kResourceExhausted);
+      } else if (&outcome < &outcomes[kSlots]) {
+        outcome.WaitForTokens(1);
+      } else {
+        while (host->stats().requests_waiting != &outcome - &outcomes[kSlots] + 1 ||
+               host->stats().requests_running != kSlots) {
+          std::this_thread::yield();
+        }
+      }
+    }
+  }
+  std::string records;
+  AppendHeader({.version = "test", .model = "none", .numerics = "fast", .config = config},
+               &records);
+  recorder.Take(&records);
+  const std::string log = LogFileHead() + LogBatch(0, records);
+  const auto reader = EventLogReader::Open([&log](int64_t offset, std::span<std::byte> out) {
+    const size_t at = std::min(static_cast<size_t>(offset), log.size());
+    const size_t size = std::min(out.size(), log.size() - at);
+    std::copy_n(std::as_bytes(std::span(log)).begin() + static_cast<std::ptrdiff_t>(at), size,
+                out.begin());
+    return Result<size_t>(size);
+  });
+  const ReplayReport report = Replay(reader->get()).value();
+  EXPECT_FALSE(report.difference.has_value());
+  EXPECT_EQ(report.summary.requests, kSlots + 2 + 3);
+  EXPECT_EQ(report.summary.refused, 3);
 }
 
 TEST_F(EngineHostTest, WhatCanNeverFitIsRefusedAtOnce) {

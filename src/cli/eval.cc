@@ -36,11 +36,17 @@ Result<std::unique_ptr<ModelWeights>> LoadWeights(ModelSource& source,
   return ModelWeights::Open(RealFileSystem(), source, weights);
 }
 
-Result<Divergence> Measure(const Options& options) {
-  TANDEM_RETURN_IF_ERROR(CheckCpuIsa());
+Result<EvalKlOptions> KlOptionsOf(const Options& options) {
   EvalKlOptions eval;
-  TANDEM_ASSIGN_OR_RETURN(eval.numerics, NumericsFromName(options.model.numerics));
+  TANDEM_ASSIGN_OR_RETURN(eval.numerics,
+                          NumericsFromName(options.model.numerics, options.model.kv_type));
   TANDEM_ASSIGN_OR_RETURN(eval.against, NumericsFromName(options.eval.against));
+  eval.num_threads = options.model.threads > 0 ? options.model.threads : NumUsableProcessors();
+  return eval;
+}
+
+Result<Divergence> Measure(const Options& options, EvalKlOptions eval) {
+  TANDEM_RETURN_IF_ERROR(CheckCpuIsa());
   TANDEM_ASSIGN_OR_RETURN(const std::string text, TextOf(options.eval));
   TANDEM_ASSIGN_OR_RETURN(const std::string path, ModelPath(options.model));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source,
@@ -59,7 +65,6 @@ Result<Divergence> Measure(const Options& options) {
   if (source->folder() != nullptr) {  // whose configuration does not know it
     spec.tokenizer_size = static_cast<int32_t>(tokenizer->vocab_size());
   }
-  eval.num_threads = options.model.threads > 0 ? options.model.threads : NumUsableProcessors();
   ProgressBar bar("evaluating");
   eval.progress = [&bar](int64_t done, int64_t total) { bar.Update(done, total); };
   return EvaluateKl(spec, *weights, tokens, eval);
@@ -68,11 +73,13 @@ Result<Divergence> Measure(const Options& options) {
 }  // namespace
 
 int RunEval(const Options& options) {
-  const Result<Divergence> divergence = Measure(options);
+  const Result<EvalKlOptions> eval = KlOptionsOf(options);
+  if (!eval.ok()) return Fail(eval.status());
+  const Result<Divergence> divergence = Measure(options, *eval);
   if (!divergence.ok()) return Fail(divergence.status());
   if (options.eval.json) {
     const nlohmann::ordered_json report = {
-        {"numerics", options.model.numerics},   {"against", options.eval.against},
+        {"numerics", NameOf(eval->numerics)},   {"against", NameOf(eval->against)},
         {"positions", divergence->positions()}, {"mean_kl", divergence->MeanKl()},
         {"p99_kl", divergence->P99Kl()},        {"top1_agreement", divergence->Top1()},
     };
@@ -80,7 +87,7 @@ int RunEval(const Options& options) {
     return 0;
   }
   fmt::print("{} against {}, {} positions: mean KL {:.6f}, p99 {:.6f}, same top token {:.2f} %\n",
-             options.model.numerics, options.eval.against, divergence->positions(),
+             NameOf(eval->numerics), NameOf(eval->against), divergence->positions(),
              divergence->MeanKl(), divergence->P99Kl(), 100 * divergence->Top1());
   return 0;
 }

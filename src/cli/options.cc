@@ -26,6 +26,7 @@ constexpr const char* kDescription =
     "  tandem serve               serve the OpenAI API on 127.0.0.1:8080\n"
     "  tandem inspect FILE|DIR    what is in a model\n"
     "  tandem bench limits        how fast this machine is\n"
+    "  tandem bench fabric        how fast pages go to another process\n"
     "  tandem bench decode        how fast the model runs on it\n"
     "  tandem eval kl             what --numerics costs in accuracy\n"
     "  tandem quantize IN OUT     another type for a model's weights\n"
@@ -83,6 +84,10 @@ void AddLoadFlags(CLI::App* app, ModelOptions* o) {
       ->type_name("NAME")
       ->check(OneOf({"fast", "exact"}))
       ->capture_default_str();
+  app->add_option("--kv-type", o->kv_type,
+                  "How K and V are stored: f32, f16, bf16 or q8_0 (default: as --numerics says)")
+      ->type_name("TYPE")
+      ->check(OneOf({"f32", "f16", "bf16", "q8_0"}));
   app->add_option("-t,--threads", o->threads, "Worker threads (default: all processors we may use)")
       ->type_name("N")
       ->check(WholeNumber(1, 1024));
@@ -271,13 +276,17 @@ void AddServeFlags(CLI::App* app, ServeOptions* o) {
       "  tandem serve -m model.gguf -p 9000 -c 4096       shorter contexts: less KV memory\n"
       "  tandem serve --host 0.0.0.0 --api-key-file keys  for the network, with keys\n"
       "  tandem serve --max-seqs 64 --memory 16G          more requests at once\n"
+      "  tandem serve --role prefill --handoff-listen 127.0.0.1:9100\n"
+      "  tandem serve --role decode --prefill 127.0.0.1:9100\n"
       "  tandem serve --config tandem.conf                lines like \"port = 9000\"");
 }
 
 void AddBenchFlags(CLI::App* app, BenchOptions* o) {
-  app->add_option("what", o->what, "limits: the machine; decode, prefill: the model on it")
+  app->add_option("what", o->what,
+                  "limits: the machine; fabric: to another process; decode, prefill: the model on "
+                  "it")
       ->required()
-      ->check(OneOf({"limits", "decode", "prefill"}));
+      ->check(OneOf({"limits", "fabric", "decode", "prefill"}));
   app->add_option("-b,--batch", o->batch, "Sequences at once")
       ->type_name("N")
       ->check(WholeNumber(1, 4096))
@@ -525,6 +534,7 @@ void AddCommands(CLI::App* app, Options* o) {
                    &o->simulate);
   AddTerminalFlags(run, &o->terminal);
   AddServeFlags(serve, &o->serve);
+  AddHandoffFlags(serve, &o->handoff);
   AddBenchFlags(bench, &o->bench);
   inspect->add_option("file", o->inspect.path, "GGUF file")->required()->type_name("FILE");
   inspect->add_flag("--json", o->inspect.json, "Print JSON");
@@ -572,10 +582,12 @@ std::optional<int> Parse(CLI::App& app, std::vector<std::string> args, Options* 
   }
   CLI::App& command = *app.get_subcommands().front();
   o->command = command.get_name();
-  if (o->config_path.empty()) return std::nullopt;
-  if (const Status status = ApplyConfig(command, o->config_path); !status.ok()) {
-    return PrintUsageError(command, status.message());
+  Status status;
+  if (!o->config_path.empty()) status = ApplyConfig(command, o->config_path);
+  if (status.ok() && o->command == "serve") {
+    status = CheckHandoffOptions(o->handoff, o->model.tensor_parallel);
   }
+  if (!status.ok()) return PrintUsageError(command, status.message());
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/handoff_options.h"
 #include "core/model_spec.h"
 #include "core/sampling_params.h"
 
@@ -18,6 +19,7 @@ namespace tandem {
 struct ModelOptions {
   std::string model_path;  // empty: the default model, $TANDEM_DEFAULT_MODEL
   std::string numerics = "fast";
+  std::string kv_type;  // f32, f16, bf16, q8_0; empty: what goes with the numerics
   int32_t threads = 0;  // 0: the processors this process may use
   int32_t tensor_parallel = 1;
   std::string memory;     // C; empty: what the machine or the cgroup allows
@@ -74,7 +76,7 @@ struct ServeOptions {
 };
 
 struct BenchOptions {
-  std::string what;  // limits, decode, prefill
+  std::string what;  // limits, fabric, decode, prefill
   int32_t batch = 1;
   int32_t prompt_tokens = 0;  // 0: 512 for prefill, 16 for decode
   int32_t output_tokens = 128;
@@ -143,6 +145,7 @@ struct Options {
   ModelOptions model;
   TerminalOptions terminal;
   ServeOptions serve;
+  HandoffOptions handoff;  // of serve
   BenchOptions bench;
   InspectOptions inspect;
   SynthCommandOptions synth;

@@ -52,7 +52,7 @@ TEST(CommandLine, RefusalsSayWhatIsAllowed) {
   EXPECT_THAT(Refusal({"hi", "--top-p", "0"}), HasSubstr("'0' is not a number from"));
   EXPECT_THAT(Refusal({"hi", "--temperature", "1e999"}), HasSubstr("is not a number from 0 to 2"));
   EXPECT_THAT(Refusal({"hi", "--log-level", "debg"}), HasSubstr("did you mean debug?"));
-  EXPECT_THAT(Refusal({"bench", "fast"}), HasSubstr("limits, decode, prefill"));
+  EXPECT_THAT(Refusal({"bench", "fast"}), HasSubstr("limits, fabric, decode, prefill"));
   EXPECT_THAT(Refusal({"bnch", "limits"}), HasSubstr("did you mean bench?"));
   EXPECT_FALSE(Parse({"run", "bnch"}).exit_code.has_value());
 }
@@ -91,6 +91,64 @@ TEST(CommandLine, AConfigurationFileIsCheckedLikeFlags) {
     EXPECT_THAT(Refusal({"serve", "--config", path.c_str()}), HasSubstr(path + message)) << text;
   }
   EXPECT_THAT(Refusal({"serve", "--config", "/nonexistent"}), HasSubstr("/nonexistent"));
+}
+
+TEST(HandoffFlags, MakeAPrefillAndADecodeNode) {
+  const ParsedCommandLine prefill =
+      Parse({"serve", "--role", "prefill", "--handoff-listen", "127.0.0.1:9100"});
+  ASSERT_FALSE(prefill.exit_code.has_value());
+  EXPECT_TRUE(prefill.options.handoff.sends());
+  EXPECT_FALSE(prefill.options.handoff.fetches());
+  const ParsedCommandLine decode =
+      Parse({"serve", "--role", "decode", "--prefill", "a:1,[::1]:2", "--handoff-min-tokens=32",
+             "--handoff-nic", "10.0.0.1,10.0.0.2"});
+  ASSERT_FALSE(decode.exit_code.has_value());
+  EXPECT_TRUE(decode.options.handoff.fetches());
+  EXPECT_THAT(*FixedPrefillNodes(decode.options.handoff), ElementsAre("a:1", "[::1]:2"));
+  EXPECT_THAT(FabricHosts(decode.options.handoff), ElementsAre("10.0.0.1", "10.0.0.2"));
+  EXPECT_THAT(FabricHosts(prefill.options.handoff), ElementsAre("127.0.0.1"));
+  EXPECT_FALSE(Parse({"serve"}).options.handoff.any());
+  EXPECT_FALSE(Parse({"serve", "--prefill", "127.0.0.1:1", "--handoff-listen", "127.0.0.1:0"})
+                   .exit_code.has_value())
+      << "a node of both roles may do both";
+}
+
+TEST(HandoffFlags, AreRefusedByNameWhereTheyDoNotGoTogether) {
+  struct Case {
+    std::vector<const char*> flags;
+    const char* said;
+  };
+  const Case cases[] = {
+      {{"--role", "prefil"}, "did you mean prefill?"},
+      {{"--role", "prefill"}, "--role prefill needs --handoff-listen"},
+      {{"--role", "prefill", "--handoff-listen", "h:1", "--prefill", "a:1"},
+       "--prefill does not go with --role prefill"},
+      {{"--role", "decode"}, "--role decode needs prefill nodes"},
+      {{"--role", "decode", "--prefill", "a:1", "--handoff-listen", "h:1"},
+       "--handoff-listen does not go with --role decode"},
+      {{"--role", "decode", "--prefill", "a:1,b"}, "--prefill: 'b' has no port"},
+      {{"--role", "decode", "--prefill", "a:1,"}, "--prefill: ''"},
+      {{"--role", "decode", "--etcd", "https://e:1"}, "--etcd: https://e:1: etcd is asked over"},
+      {{"--etcd", "http://e:1"}, "--etcd needs --role prefill"},
+      {{"--role", "prefill", "--handoff-listen", "0.0.0.0:1", "--etcd", "http://e:1"},
+       "say which with --handoff-advertise"},
+      {{"--role", "prefill", "--handoff-listen", "9100"}, "--handoff-listen: '9100' has no port"},
+      {{"--handoff-key-file", "k"}, "--handoff-key-file needs other nodes"},
+      {{"--handoff-timeout", "5"}, "--handoff-timeout needs other nodes"},
+      {{"--handoff-advertise", "a:1"}, "it needs --etcd"},
+      {{"--prefill", "a:1", "--handoff-trace", "t"}, "it needs --handoff-listen"},
+      {{"--prefill", "a:1"}, "say which with --handoff-nic"},
+      {{"--prefill", "127.0.0.1:1", "--handoff-nic", "10.0.0.1,"}, "an address is empty"},
+      {{"--handoff-listen", "0.0.0.0:1"}, "with --handoff-nic"},
+      {{"--prefill", "a:1", "--tensor-parallel", "2"}, "--tensor-parallel 2 and hand-off"},
+      {{"--prefil", "a:1"}, "did you mean --prefill?"},
+      {{"--handoff-listn", "a:1"}, "did you mean --handoff-listen?"},
+  };
+  for (Case c : cases) {
+    c.flags.insert(c.flags.begin(), "serve");
+    EXPECT_THAT(Refusal(c.flags), HasSubstr(c.said));
+  }
+  EXPECT_THAT(Refusal({"run", "--role", "decode"}), HasSubstr("unknown flag --role"));
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ Result<Vocabulary> VocabularyOf(const ModelSource& source) {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
-                                                 const LoadProgress& progress) {
+                                                 const LoadProgress& progress,
+                                                 const HandoffOptions& handoff) {
   TANDEM_RETURN_IF_ERROR(CheckCpuIsa());
   std::unique_ptr<Runtime> runtime(new Runtime);
   TANDEM_ASSIGN_OR_RETURN(const std::string path, ModelPath(options));
@@ -74,9 +75,14 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(const ModelOptions& options,
   TANDEM_RETURN_IF_ERROR(runtime->LoadText(*source).WithContext(path));
   TANDEM_RETURN_IF_ERROR(runtime->LoadChatTemplate(path, options.chat_template_path));
   TANDEM_RETURN_IF_ERROR(runtime->LoadWeights(*source, options, progress).WithContext(path));
+  if (handoff.fetches()) runtime->max_fetches_ = options.max_seqs;
   TANDEM_RETURN_IF_ERROR(runtime->PlanMemory(options));
-  TANDEM_RETURN_IF_ERROR(runtime->Start(options));
+  TANDEM_RETURN_IF_ERROR(runtime->Start(options, handoff));
   return runtime;
+}
+
+Runtime::~Runtime() {
+  if (handoff_ != nullptr) handoff_->Stop();
 }
 
 Status Runtime::LoadText(const ModelSource& source) {
@@ -156,11 +162,12 @@ int32_t MaxStepTokens(const ModelOptions& options, int32_t max_context) {
 }  // namespace
 
 Status Runtime::PlanMemory(const ModelOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(shape_.numerics, NumericsFromName(options.numerics));
+  TANDEM_ASSIGN_OR_RETURN(shape_.numerics, NumericsFromName(options.numerics, options.kv_type));
+  memory_.kv_type = NameOfKvType(shape_.numerics.kv);
   num_threads_ = options.threads > 0 ? options.threads : NumUsableProcessors();
   shape_.spec = spec_;
   shape_.tokens_per_block = options.block_tokens;
-  shape_.num_slots = options.max_seqs;
+  shape_.num_slots = options.max_seqs + max_fetches_;
   shape_.max_context = options.context_size > 0
                            ? std::min(options.context_size, spec_.context_length)
                            : spec_.context_length;
@@ -210,7 +217,7 @@ Status Runtime::PlanMemory(const ModelOptions& options) {
   return memory_.Check();
 }
 
-Status Runtime::Start(const ModelOptions& options) {
+Status Runtime::Start(const ModelOptions& options, const HandoffOptions& handoff) {
   std::vector<Device*> devices;
   for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
     devices_.push_back(MakeCpuDevice({shape_.num_threads, {}}));
@@ -247,6 +254,8 @@ Status Runtime::Start(const ModelOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(config.preemption, PreemptionRuleFromName(options.preemption));
   config.itl_target = static_cast<TimeNs>(options.itl_target_ms * kNsPerMs);
   if (options.prefix_cache != "off") config.prefix_cache = Caching(options, groups);
+  config.fetch.max_fetches = max_fetches_;
+  config.fetch.min_tokens = handoff.min_tokens;
   StepExecutor* executor = executor_.get();
   EventRecorder* recorder = nullptr;
   if (!options.record_path.empty()) {
@@ -255,9 +264,29 @@ Status Runtime::Start(const ModelOptions& options) {
     executor = record_->executor();
     recorder = record_->recorder();
   }
-  TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor, &clock_, recorder));
-
+  if (handoff.any()) TANDEM_RETURN_IF_ERROR(StartHandoff(handoff, groups));
+  HandoffPort* const port = handoff_ != nullptr ? &handoff_->port() : nullptr;
+  TANDEM_ASSIGN_OR_RETURN(host_, EngineHost::Create(config, executor, &clock_, recorder, port));
+  if (handoff_ != nullptr) {
+    handoff_->Start(host_.get(), [this](HandoffEvent event) { host_->Deliver(std::move(event)); });
+  }
   return CountCost(groups);
+}
+
+Status Runtime::StartHandoff(const HandoffOptions& handoff, std::span<const StateGroup> groups) {
+  HandoffFormat format;
+  format.model = model_name_;
+  format.identity = spec_.identity;
+  format.numerics = std::string(NameOf(shape_.numerics));
+  format.groups.assign(groups.begin(), groups.end());
+  std::vector<std::span<std::byte>> pools;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    pools.push_back(executor_->state(0, GroupId(static_cast<int32_t>(g))));
+  }
+  if (handoff.sends()) executor_->SetLayerCounter(&layers_);
+  TANDEM_ASSIGN_OR_RETURN(handoff_, HandoffNode::Create(handoff, std::move(format),
+                                                        std::move(pools), &layers_, &clock_));
+  return OkStatus();
 }
 
 LogHeader Runtime::LogHeaderOf(const ModelOptions& options, const EngineConfig& config) const {

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "cli/engine_host.h"
+#include "cli/handoff_node.h"
 #include "cli/options.h"
 #include "cli/record.h"
 #include "core/cost.h"
@@ -36,11 +37,17 @@ class Runtime {
  public:
   // `progress` follows the packing of weights, which the first start of a model does. Errors name
   // the file or the flag.
+  // With `handoff` it is a node among others.
   static Result<std::unique_ptr<Runtime>> Create(const ModelOptions& options,
-                                                 const LoadProgress& progress);
+                                                 const LoadProgress& progress,
+                                                 const HandoffOptions& handoff = {});
+  // Ends all hand-offs before the engine.
+  ~Runtime();
 
   EngineHost& engine() { return *host_; }
   const Clock& clock() const { return clock_; }
+  // Null when no state moves between this node and others.
+  HandoffNode* handoff() { return handoff_.get(); }
   const ModelSpec& spec() const { return spec_; }
   Numerics numerics() const { return shape_.numerics; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
@@ -65,7 +72,8 @@ class Runtime {
   Status LoadWeights(ModelSource& source, const ModelOptions& options,
                      const LoadProgress& progress);
   Status PlanMemory(const ModelOptions& options);
-  Status Start(const ModelOptions& options);
+  Status Start(const ModelOptions& options, const HandoffOptions& handoff);
+  Status StartHandoff(const HandoffOptions& handoff, std::span<const StateGroup> groups);
   PrefixCaching Caching(const ModelOptions& options, std::span<const StateGroup> groups) const;
   LogHeader LogHeaderOf(const ModelOptions& options, const EngineConfig& config) const;
   Status CountCost(std::span<const StateGroup> groups);
@@ -78,6 +86,7 @@ class Runtime {
   std::string chat_template_source_;
   std::shared_ptr<const ChatTemplate> chat_template_;
   int32_t num_threads_ = 1;
+  int32_t max_fetches_ = 0;  // requests that may wait for state from other nodes
   RankShape shape_;
   MemoryPlan memory_;
   ModelCost cost_;
@@ -85,8 +94,10 @@ class Runtime {
   std::vector<std::unique_ptr<Device>> devices_;        // per rank
   SingleRank single_rank_;
   std::unique_ptr<InProcessGroup> group_;  // with several ranks
+  LayerCounter layers_;
   std::unique_ptr<DeviceExecutor> executor_;
   std::unique_ptr<EventLogFile> record_;  // with --record
+  std::unique_ptr<HandoffNode> handoff_;  // of a node among others
   std::unique_ptr<EngineHost> host_;
 };
 

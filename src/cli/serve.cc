@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/handoff_metrics.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "cli/runtime.h"
@@ -39,6 +40,7 @@ ServedModel MakeServedModel(const Runtime& runtime, const ServeOptions& options)
                                   runtime.spec().identity.ToHex().substr(0, 12));
   model.tokenizer = runtime.tokenizer();
   model.chat_template = runtime.chat_template();
+  model.chat_template_source = runtime.chat_template_source();
   model.answer_format = AnswerFormatOf(runtime.chat_template_source());
   model.stop_tokens = runtime.StopTokens();
   const GenerationDefaults& defaults = runtime.generation_defaults();
@@ -87,6 +89,25 @@ Result<ServerConfig> MakeServerConfig(const ServeOptions& options) {
   return config;
 }
 
+// "hand-off: takes prompts at 127.0.0.1:9100; has prompts computed by others".
+std::string HandoffText(const HandoffOptions& options, const HandoffNode& node) {
+  std::string text = fmt::format("hand-off ({}):", options.role);
+  if (options.sends()) text += fmt::format(" computes prompts for others at {}", node.address());
+  if (options.sends() && options.fetches()) text += ";";
+  if (options.fetches()) {
+    text += fmt::format(" prompts that lack {} tokens or more are computed by others",
+                        options.min_tokens);
+  }
+  return text;
+}
+
+// Waits until what this node computes for others has been delivered, or a second signal.
+void FinishSends(const HandoffNode& node) {
+  while (node.counts().messenger.sends_now > 0 && InterruptCounter::Count() < 2) {
+    std::this_thread::sleep_for(kSignalPollInterval);
+  }
+}
+
 // A name that is not known to be this machine's own counts as reachable from elsewhere.
 bool IsLoopback(std::string_view host) {
   return host.starts_with("127.") || host == "::1" || host == "[::1]" || host == "localhost";
@@ -121,15 +142,23 @@ void ServeUntilSignalled(Server& server, EngineHost& engine) {
 }  // namespace
 
 int RunServe(const Options& options) {
-  const Result<ServerConfig> config = MakeServerConfig(options.serve);
+  Result<ServerConfig> config = MakeServerConfig(options.serve);
   if (!config.ok()) return Fail(config.status());
   std::unique_ptr<Runtime> runtime;
   {
     ProgressBar bar("packing weights");
     auto created = Runtime::Create(
-        options.model, [&bar](int64_t done, int64_t total) { bar.Update(done, total); });
+        options.model, [&bar](int64_t done, int64_t total) { bar.Update(done, total); },
+        options.handoff);
     if (!created.ok()) return Fail(created.status());
     runtime = std::move(*created);
+  }
+  HandoffNode* const handoff = runtime->handoff();
+  if (handoff != nullptr) {
+    config->answers_requests = options.handoff.role != "prefill";
+    config->extra_metrics = [handoff, engine = &runtime->engine()] {
+      return HandoffMetrics(handoff->counts(), engine->stats().handoff);
+    };
   }
   const InterruptCounter interrupts;
   auto server = Server::Create(*config, MakeServedModel(*runtime, options.serve), runtime->engine(),
@@ -141,11 +170,13 @@ int RunServe(const Options& options) {
              runtime->model_name(), runtime->spec().architecture, runtime->spec().num_layers,
              NameOf(runtime->numerics()), options.model.max_seqs,
              runtime->engine().max_context_tokens());
+  if (handoff != nullptr) fmt::print("{}\n", HandoffText(options.handoff, *handoff));
   WarnOfOpenDoor(*config);
   fmt::print("listening on http://{}:{}{}\n", options.serve.host, (*server)->port(),
              config->api_keys.empty() ? "" : ", with API keys");
   std::fflush(stdout);
   ServeUntilSignalled(**server, runtime->engine());
+  if (handoff != nullptr) FinishSends(*handoff);
   return 0;
 }
 
