@@ -354,8 +354,9 @@ void TransferCore::Begin(NewTransfer what) {
 }
 
 void TransferCore::Stop(Transfer* transfer, const Status& why) {
-  if (transfer->stopped) return;
+  if (transfer->stopped && !transfer->cancelled) return;
   transfer->stopped = true;
+  transfer->cancelled = false;
   transfer->status = why;
 }
 
@@ -382,6 +383,7 @@ void TransferCore::Cancel(TransferId id) {
   const auto it = transfers_.find(id);
   if (it == transfers_.end() || it->second.all_posted()) return;  // it ends by itself
   Stop(&it->second, CancelledError("cancelled"));
+  it->second.cancelled = true;
   EndIfOver(id);
 }
 

@@ -116,8 +116,9 @@ class TransferCore {
     NewTransfer what;
     size_t next = 0;  // piece to post
     uint32_t outstanding = 0;
-    bool queued = false;   // in its peer's queue
-    bool stopped = false;  // posts nothing more; ends with `status`
+    bool queued = false;     // in its peer's queue
+    bool stopped = false;    // posts nothing more; ends with `status`
+    bool cancelled = false;  // by its owner, and nothing that was posted has failed since
     Status status;
     size_t num_posts() const { return what.is_message ? 1 : what.pieces.size(); }
     bool all_posted() const { return stopped || next == num_posts(); }

@@ -117,7 +117,9 @@ class TransferEngine {
   // RESOURCE_EXHAUSTED: too many in flight, try again after the next event.
   virtual Result<TransferId> Write(PeerId peer, RegionId local, const RemoteRegion& remote,
                                    std::span<const WritePiece> pieces, TimeNs deadline) = 0;
-  // Posts no further piece; TransferEnded comes when those posted are known to be over.
+  // Posts no further piece; TransferEnded comes when those posted are known to be over. CANCELLED
+  // then says that all of those were delivered: nothing of it lands any more. If one failed, or the
+  // deadline passed, the status is that failure's.
   virtual void Cancel(TransferId transfer) = 0;
 
   // A small message (at most kMaxMessageBytes); delivered whole and at most once, in no order with

@@ -291,7 +291,8 @@ Status SimEngine::Take(const Packet& packet, bool repeat) {
         world().Chance(world().faults().lag) ? world().Between(0, world().faults().delay_slow) : 0;
     CountAt(world().now() + lag, packet.piece.immediate);
     if (world().Chance(world().faults().duplicate)) {
-      CountAt(world().now() + lag + world().Delay(), packet.piece.immediate);
+      // So late that its slot may have been given out again, under another generation.
+      CountAt(world().now() + lag + world().Between(1, 10 * kNsPerMs), packet.piece.immediate);
     }
     return OkStatus();
   }
