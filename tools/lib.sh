@@ -226,7 +226,7 @@ needs_default_model() {
   if [[ -f $config ]] && grep -qE "$model_line" "$config"; then return 1; fi
   case "${1:-}" in
     inspect | synth | quantize | cache) return 1 ;;
-    bench) [[ " $* " != *' limits '* ]] ;;
+    bench) [[ " $* " != *' limits '* && " $* " != *' fabric '* ]] ;;
     *) return 0 ;;
   esac
 }
