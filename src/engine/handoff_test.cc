@@ -10,38 +10,15 @@
 
 #include "engine/engine.h"
 #include "engine/testing/driver.h"
+#include "engine/testing/prompts.h"
 
 namespace tandem::testing {
 namespace {
 
-constexpr int32_t kVocab = 1000;
-
 EngineConfig FetchingConfig(int32_t blocks = 400) {
-  EngineConfig config;
-  config.groups = {PagedGroup(16, blocks)};
-  config.context_length = 2048;
-  config.vocab_size = kVocab;
-  config.pipeline_depth = 1;
-  config.max_running = 16;
-  config.token_budget = 256;
-  config.chunk_tokens = 256;
-  config.prefix_cache = PrefixCaching{.key = {1, 2}};
+  EngineConfig config = CachingConfig(blocks);
   config.fetch = {.max_fetches = 8, .min_tokens = 16, .max_attempts = 2};
   return config;
-}
-
-// `shared` tokens that depend on `family`, then `own` that depend on `id`.
-Request Prompt(uint64_t id, int32_t family, int32_t shared, int32_t own, int32_t limit = 4) {
-  Request request;
-  request.id = RequestId(id);
-  request.max_output_tokens = limit;
-  for (int32_t i = 0; i < shared; ++i) {
-    request.prompt.push_back(TokenId((family * 7 + i * 13) % kVocab));
-  }
-  for (int32_t i = 0; i < own; ++i) {
-    request.prompt.push_back(TokenId((static_cast<int32_t>(id) * 31 + i) % kVocab));
-  }
-  return request;
 }
 
 Request ForAnother(Request request) {
@@ -214,7 +191,7 @@ TEST(EngineHandoff, SendsThatShareAPromptComputeItOnce) {
 
 TEST(EngineHandoff, RefusesWhatItCannotDo) {
   EngineConfig config = FetchingConfig();
-  VerifyingExecutor executor(config.groups, {16, 2}, kVocab);
+  VerifyingExecutor executor(config.groups, {16, 2}, kFamilyVocab);
   EngineDriver driver(config);
   EXPECT_EQ(Engine::Create(config, &executor, &driver).status().code(),
             StatusCode::kInvalidArgument)
@@ -230,7 +207,7 @@ TEST(EngineHandoff, RefusesWhatItCannotDo) {
   EXPECT_EQ(driver.Arrive(again).code(), StatusCode::kInvalidArgument) << "the send exists";
 
   config.groups.push_back(WindowGroup(16, 100, 20));
-  VerifyingExecutor two_groups(config.groups, {16, 2}, kVocab);
+  VerifyingExecutor two_groups(config.groups, {16, 2}, kFamilyVocab);
   FakeHandoffPort port(&two_groups);
   auto window = Engine::Create(config, &two_groups, &driver, &port).value();
   EXPECT_EQ(window->Handle({0, ArrivalEvent{send}}).code(), StatusCode::kUnimplemented);

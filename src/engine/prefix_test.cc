@@ -9,38 +9,10 @@
 
 #include "engine/engine.h"
 #include "engine/testing/driver.h"
+#include "engine/testing/prompts.h"
 
 namespace tandem::testing {
 namespace {
-
-constexpr int32_t kVocab = 1000;
-
-EngineConfig CachingConfig(int32_t blocks = 400) {
-  EngineConfig config;
-  config.groups = {PagedGroup(16, blocks)};
-  config.context_length = 2048;
-  config.vocab_size = kVocab;
-  config.pipeline_depth = 1;
-  config.max_running = 16;
-  config.token_budget = 256;
-  config.chunk_tokens = 256;
-  config.prefix_cache = PrefixCaching{.key = {1, 2}};
-  return config;
-}
-
-// `shared` tokens that depend on `family`, then `own` that depend on `id`.
-Request Prompt(uint64_t id, int32_t family, int32_t shared, int32_t own, int32_t limit = 4) {
-  Request request;
-  request.id = RequestId(id);
-  request.max_output_tokens = limit;
-  for (int32_t i = 0; i < shared; ++i) {
-    request.prompt.push_back(TokenId((family * 7 + i * 13) % kVocab));
-  }
-  for (int32_t i = 0; i < own; ++i) {
-    request.prompt.push_back(TokenId((static_cast<int32_t>(id) * 31 + i) % kVocab));
-  }
-  return request;
-}
 
 void ExpectAllAsAlone(EngineDriver& driver) {
   for (const auto& [id, record] : driver.records()) driver.CheckAnswer(record);
@@ -311,7 +283,7 @@ void RunRandom(uint32_t seed, bool window) {
       request.cache_salt = draw(0, 4) == 0 ? "salt" : "";
       if (draw(0, 3) == 0) request.max_output_tokens.reset();
       if (!request.max_output_tokens) {
-        request.stop_tokens = {TokenId(draw(0, 9)), TokenId(draw(0, kVocab - 1))};
+        request.stop_tokens = {TokenId(draw(0, 9)), TokenId(draw(0, kFamilyVocab - 1))};
         for (int32_t t = 0; t < 60; ++t) request.stop_tokens.push_back(TokenId(t * 16));
       }
       (void)driver.Arrive(std::move(request));
