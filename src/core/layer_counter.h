@@ -4,7 +4,8 @@
 // Not here: who advances it (exec/), who waits for it (messenger/).
 // Threads: one writer, any readers.
 // Invariants: never decreases. A reader that sees (step, n) sees the state that layers [0, n) of
-//   that step have stored, and all of the steps before.
+//   that step have stored, and all of the steps before. So an executor that fails a step in the
+//   middle must not advance past it before the engine has called SendFailed for its sends.
 #pragma once
 
 #include <atomic>
